@@ -1,0 +1,34 @@
+# The list of commands. No logic here: each calls cargo or a script of scripts/.
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint generate check-generated e2e bench bench-relay fuzz
+
+help: ## Show this list
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+run: ## Build and start the router in front of a simulated fleet; ask it once; Ctrl-C ends both
+	@scripts/run-demo.sh
+
+test: ## Run all tests but the end-to-end ones (installs protoc and etcd if missing)
+	@scripts/test.sh
+
+lint: ## Check formatting and lints, with and without the optional features
+	@scripts/lint.sh
+
+generate: ## Write the generated files (configuration reference, JSON Schema)
+	@scripts/generate.sh
+
+check-generated: ## Fail if a generated file is not current
+	@scripts/check-generated.sh
+
+e2e: ## Run the router against real Dynamo 1.4.2, 1.5.1 and 1.6.1 (installs them if missing)
+	@scripts/e2e.sh
+
+bench: ## Run all benches and print their tables
+	@scripts/bench.sh
+
+bench-relay: ## Compare the relay alone with other proxies
+	@scripts/bench.sh relay
+
+fuzz: ## Fuzz each decoder for a minute
+	@scripts/fuzz.sh
