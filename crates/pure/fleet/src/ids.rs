@@ -177,13 +177,19 @@ mod tests {
     fn ids_are_read_in_the_base_that_the_caller_names() {
         assert_eq!(InstanceId::parse_hex("1a7f2b"), Ok(InstanceId::new(1_736_491)));
         assert_eq!(InstanceId::parse_hex("001A7F2B"), Ok(InstanceId::new(1_736_491)));
-        assert_eq!(InstanceId::parse_decimal("1736491"), Ok(InstanceId::new(1_736_491)));
+        assert_eq!(
+            InstanceId::parse_decimal("1736491"),
+            Ok(InstanceId::new(1_736_491))
+        );
         assert_eq!(InstanceId::new(1_736_491).hex(), "1a7f2b");
         assert_eq!(InstanceId::new(u64::MAX).decimal(), "18446744073709551615");
         for text in ["", "0x1a", "+1", "-1", " 1", "1g"] {
             assert_eq!(InstanceId::parse_hex(text), Err(IdError::NotDigits), "{text:?}");
         }
         assert_eq!(InstanceId::parse_hex("1ffffffffffffffff"), Err(IdError::Range));
-        assert_eq!(InstanceId::parse_decimal("18446744073709551616"), Err(IdError::Range));
+        assert_eq!(
+            InstanceId::parse_decimal("18446744073709551616"),
+            Err(IdError::Range)
+        );
     }
 }

@@ -48,7 +48,13 @@ pub enum Role {
 
 impl Role {
     /// Every role, in order.
-    pub const ALL: [Self; 5] = [Self::Prefill, Self::Decode, Self::Aggregated, Self::Encode, Self::Unknown];
+    pub const ALL: [Self; 5] = [
+        Self::Prefill,
+        Self::Decode,
+        Self::Aggregated,
+        Self::Encode,
+        Self::Unknown,
+    ];
 
     /// The word for logs, metrics and the admin view.
     #[must_use]
@@ -88,7 +94,10 @@ impl Worker {
     /// The base model name.
     #[must_use]
     pub fn model(&self) -> Option<&ModelName> {
-        self.names.iter().find(|n| n.kind == NameKind::Base).map(|n| &n.name)
+        self.names
+            .iter()
+            .find(|n| n.kind == NameKind::Base)
+            .map(|n| &n.name)
     }
 
     /// The declared global ranks; `None` when no card tells (then no rank header is sent).
