@@ -1,0 +1,8 @@
+//! From an outbound request to an answer on its way to the client.
+//!
+//! `serve` is the loop: choose a replica, send, look at what came back ([`refusal`]), decide ([`retry`]), and hand
+//! the answer to [`relay`]. Who is picked, and which bytes and headers leave, is decided elsewhere.
+
+pub mod limits;
+pub mod refusal;
+pub mod retry;

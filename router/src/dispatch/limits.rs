@@ -1,0 +1,36 @@
+//! Every limit of the dispatch path, with its unit and its reason.
+
+use std::time::Duration;
+
+/// Bytes of a refusal that are read before its meaning is decided. Frontends answer a few hundred bytes;
+/// a larger body is relayed unread beyond this.
+pub const REFUSAL_BODY: usize = 8 * 1024;
+
+/// The status that Dynamo frontends use for a full fleet unless told otherwise.
+pub const TOO_MANY_REQUESTS_OVERLOADED: u16 = 529;
+
+/// Re-picks of workers for one request: a second one would only walk through a broken fleet.
+pub const REPICKS: u8 = 1;
+
+/// Repeats of the same pin when a frontend draws one of several worker sets: with two equal sets all five
+/// tries miss once in 32.
+pub const LOTTERY_REPEATS: u8 = 4;
+
+/// Window of the pool-wide retry budget, seconds.
+pub const BUDGET_WINDOW_SECS: usize = 10;
+
+/// Retries that a window always grants, so that a quiet pool can retry at all.
+pub const BUDGET_FLOOR: u32 = 10;
+
+/// Further retries as a share of the requests of the window: one in so many.
+pub const BUDGET_ONE_IN: u32 = 5;
+
+/// Bytes of an unfinished server-sent event that are held back until its end arrives. A client cannot use a
+/// part of an event, and a cut one must not reach it; larger events pass through as they come.
+pub const HELD_EVENT: usize = 64 * 1024;
+
+/// How long a replica that did not answer at all is avoided while others can serve.
+pub const COOL_DOWN: Duration = Duration::from_secs(1);
+
+/// How long a connection that has just delivered an answer may take to become idle before a new one is opened.
+pub const SETTLE: Duration = Duration::from_millis(2);
