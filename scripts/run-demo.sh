@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # `make run`: builds the router and a simulated fleet (two prefill and two decode workers behind a direct-mode frontend, found through a
 # file store), starts both, asks once and shows which workers answered. Both stay up until Ctrl-C.
-# DEMO_PORT is the router's port (default 8080), DEMO_ADMIN_PORT its admin port (default 9090).
+# The ports are 8080 (router), 9090 (its admin interface) and 8001 (the frontend), or the next ones that are free.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/lib.sh"
@@ -12,8 +12,17 @@ command -v curl >/dev/null || "$here/install-test-deps.sh"
 cargo build -p continuum-router -p continuum-fleet-sim
 bin=$(target_dir)/debug
 run=$(mktemp -d "${TMPDIR:-/tmp}/continuum-demo.XXXXXX")
-port=${DEMO_PORT:-8080} admin=${DEMO_ADMIN_PORT:-9090}
 pids=()
+
+# The first port from $1 on that nobody listens on.
+free_port() {
+  local candidate=$1
+  while (exec 3<>"/dev/tcp/127.0.0.1/$candidate") 2>/dev/null; do candidate=$((candidate + 1)); done
+  echo "$candidate"
+}
+port=$(free_port "${DEMO_PORT:-8080}")
+admin=$(free_port "${DEMO_ADMIN_PORT:-9090}")
+frontend=$(free_port "${DEMO_FRONTEND_PORT:-8001}")
 
 # Ends what this script started, the router first so that it can finish its streams.
 finish() {
@@ -45,15 +54,11 @@ await() {
 }
 
 say "starting the simulated fleet"
-# Started with Ctrl-C ignored (by the subshell's `trap`), so that the order of the end is this script's.
-(trap '' INT; exec "$bin/continuum-fleet-sim" --store "$run/store" --frontend-address-file "$run/frontend" >"$run/fleet.log" 2>&1) &
+# In sessions of their own, so that Ctrl-C reaches this script alone and the router can end before its fleet does.
+setsid "$bin/continuum-fleet-sim" --store "$run/store" --frontend "127.0.0.1:$frontend" >"$run/fleet.log" 2>&1 </dev/null &
 fleet=$!
-for ((tries = 0; tries < 300; tries++)); do
-  [ ! -s "$run/frontend" ] || break
-  kill -0 "$fleet" 2>/dev/null || { cat "$run/fleet.log" >&2; die "the simulated fleet ended"; }
-  sleep 0.1
-done
-frontend=$(cat "$run/frontend")
+pids=("$fleet")
+await fleet "$fleet" "http://127.0.0.1:$frontend/health"
 
 cat >"$run/router.yaml" <<YAML
 server:
@@ -62,7 +67,7 @@ admin:
   bind_address: 127.0.0.1:$admin
 backends:
   - name: frontend
-    url: http://$frontend
+    url: http://127.0.0.1:$frontend
 dynamo:
   enabled: true
   discovery:
@@ -76,7 +81,7 @@ dynamo:
     backends: [frontend]
 YAML
 say "starting the router"
-(trap '' INT; exec "$bin/continuum-router" --config "$run/router.yaml" >"$run/router.log" 2>&1) &
+setsid "$bin/continuum-router" --config "$run/router.yaml" >"$run/router.log" 2>&1 </dev/null &
 router=$!
 pids=("$router" "$fleet")
 await router "$router" "http://127.0.0.1:$port/ready"
