@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use imbl::OrdMap;
 use jiff::Timestamp;
 
+use crate::graphs::Generation;
 use crate::ids::{Graph, InstanceId, ModelName, Namespace, PublisherId, Rank, WorkerKey};
 
 /// Everything a source knows of the fleet at one moment.
@@ -80,6 +81,8 @@ pub struct Worker {
     pub component: Arc<str>,
     /// Endpoint, always `generate` today.
     pub endpoint: Arc<str>,
+    /// Which rollout of the graph it belongs to; a pair never mixes two.
+    pub generation: Generation,
     /// What it does.
     pub role: Role,
     /// Names that it serves: base name first, then aliases, then adapters, each once. Empty without a card.
@@ -175,8 +178,9 @@ pub struct Card {
     pub kv_event_source_mode: Option<String>,
     /// Tokenizer and template slots, as written; small, kept when the opaque JSON is dropped.
     pub artifacts: Artifacts,
-    /// The whole card, opaque; `None` above the retained size or beyond the total budget.
-    pub json: Option<Arc<serde_json::Value>>,
+    /// The whole card as JSON text, opaque; `None` above the retained size or beyond the total budget. Text and
+    /// not a tree: it is a quarter of the size, and nobody reads it for most workers.
+    pub json: Option<Arc<str>>,
 }
 
 /// Declared capacity of a worker. All counts are per rank.
