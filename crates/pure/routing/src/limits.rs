@@ -1,0 +1,43 @@
+//! Every limit of the load store and the picker, with its unit and its reason.
+
+/// (worker, rank) keys that the store holds. Records of the fleet must not exhaust our memory; the fleet of the
+/// document has at most so many ranks.
+pub const RANKS: usize = 65_536;
+
+/// Ranks of one worker that get a key. A card may declare four billion; no engine runs a thousand.
+pub const RANKS_PER_WORKER: u32 = 1_024;
+
+/// Publishers whose fields are kept apart for one rank: the worker, and KV frontends that publish beside it.
+/// At the cap the one heard from least recently gives way.
+pub const PUBLISHERS_PER_RANK: usize = 8;
+
+/// Publishers that the store remembers at once, heard or subscribed to.
+pub const PUBLISHERS: usize = 65_536;
+
+/// Blocks or tokens that one booking may count, so that no sum of bookings can overflow.
+pub const BOOKED_PER_REQUEST: u64 = 1 << 32;
+
+/// Silence after a dispatch that makes a rank look stalled, milliseconds.
+pub const STALLED_AFTER_MS: u64 = 5_000;
+
+/// A dispatch older than this says nothing about a stall any more, milliseconds.
+pub const UNANSWERED_MS: u64 = 30_000;
+
+/// Blocks below which a dispatch may legitimately change nothing that a worker publishes.
+pub const STALL_BLOCKS: u64 = 2;
+
+/// How long a worker stays suspect without a sample, milliseconds: the longest registry lease seen.
+pub const SUSPECT_MS: u64 = 30_000;
+
+/// Weight of the newest observation in the prefill rate of a rank.
+pub const RATE_WEIGHT: f64 = 0.25;
+
+/// Buffered requests whose prefill end is awaited at once; beyond it a prefill booking ends with its request.
+pub const AWAITED_PREFILLS: usize = 65_536;
+
+/// Equally cheap candidates that a pick remembers while it scans; among more it walks on from the cursor.
+pub const TIES: usize = 64;
+
+/// Candidate entries of all models together (32 bytes each). Adapter names multiply ranks; at the cap further
+/// names of the fleet are not served, and counted.
+pub const CANDIDATES: usize = 2_097_152;
