@@ -1,0 +1,320 @@
+//! Where workers are found.
+
+use std::{path::PathBuf, time::Duration};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::value::{DurationText, Endpoint, EndpointText, KeyFile, Scheme, Secret, SizeText, duration, size};
+
+/// Where workers are found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Discovery {
+    /// `etcd`, `file`, `kubernetes` (metadata resources and endpoint slices) or `kubernetes_pods` (labelled pods).
+    pub source: DiscoverySource,
+    /// Which namespaces of the fleet belong to a configured name. `generation`: the name, `<name>-legacy` and
+    /// `<name>-<8 lower-case hex digits>`. `exact`: the name alone. `prefix`: whatever begins with it.
+    pub namespace_match: NamespaceMatch,
+    /// For `source: etcd`.
+    pub etcd: Etcd,
+    /// For `source: file`.
+    pub file: FileStore,
+    /// For `source: kubernetes` and `source: kubernetes_pods`.
+    pub kubernetes: Kubernetes,
+    /// How much of what the fleet writes is kept.
+    pub limits: DiscoveryLimits,
+}
+
+impl Discovery {
+    /// The configured Dynamo namespaces of the source in use, in configured order.
+    #[must_use]
+    pub fn namespaces(&self) -> Vec<&str> {
+        let (one, many) = match self.source {
+            DiscoverySource::Etcd => (&self.etcd.namespace, &self.etcd.namespaces),
+            DiscoverySource::File => (&self.file.namespace, &self.file.namespaces),
+            DiscoverySource::Kubernetes | DiscoverySource::KubernetesPods => (
+                &self.kubernetes.dynamo_namespace,
+                &self.kubernetes.dynamo_namespaces,
+            ),
+        };
+        if many.is_empty() {
+            vec![one.as_str()]
+        } else {
+            many.iter().map(String::as_str).collect()
+        }
+    }
+
+    /// How the source in use waits before it connects again.
+    #[must_use]
+    pub const fn backoff(&self) -> &WatchBackoff {
+        match self.source {
+            DiscoverySource::Etcd => &self.etcd.watch_reconnect_backoff,
+            DiscoverySource::File => &self.file.watch_reconnect_backoff,
+            DiscoverySource::Kubernetes | DiscoverySource::KubernetesPods => {
+                &self.kubernetes.watch_reconnect_backoff
+            }
+        }
+    }
+}
+
+/// Where the records of a fleet are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum DiscoverySource {
+    /// An etcd cluster.
+    #[default]
+    Etcd,
+    /// A directory on this machine.
+    File,
+    /// `DynamoWorkerMetadata` resources joined with endpoint slices.
+    Kubernetes,
+    /// Pods with the operator's labels.
+    KubernetesPods,
+}
+
+impl DiscoverySource {
+    /// The word that is written in the configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::File => "file",
+            Self::Kubernetes => "kubernetes",
+            Self::KubernetesPods => "kubernetes_pods",
+        }
+    }
+}
+
+/// Which namespaces of the fleet belong to a configured name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum NamespaceMatch {
+    /// The name and its worker generations.
+    #[default]
+    Generation,
+    /// The name alone.
+    Exact,
+    /// Whatever begins with the name.
+    Prefix,
+}
+
+/// An etcd cluster that workers register in. The router only reads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Etcd {
+    /// Members of the cluster, 1 to 16: `http://host:port`, `https://host:port` or `host:port`, all of one scheme.
+    #[schemars(with = "Vec<EndpointText>", length(max = 16))]
+    pub endpoints: Vec<Endpoint>,
+    /// The workers' `DYN_NAMESPACE`.
+    #[schemars(length(min = 1, max = 253))]
+    pub namespace: String,
+    /// Several namespaces (2 to 16) instead of `namespace`, each with a shim pool of its own.
+    #[schemars(length(max = 16), inner(length(min = 1, max = 253)))]
+    pub namespaces: Vec<String>,
+    /// TLS to the members. Without it `https` endpoints are checked against the system's roots.
+    pub tls: Option<EtcdTls>,
+    /// User and password, where etcd asks for them.
+    pub auth: Option<EtcdAuth>,
+    /// How long to wait before connecting again.
+    pub watch_reconnect_backoff: WatchBackoff,
+}
+
+impl Default for Etcd {
+    fn default() -> Self {
+        Self {
+            endpoints: Vec::new(),
+            namespace: "dynamo".to_owned(),
+            namespaces: Vec::new(),
+            tls: None,
+            auth: None,
+            watch_reconnect_backoff: WatchBackoff::default(),
+        }
+    }
+}
+
+impl Etcd {
+    /// Whether the members are reached over TLS: a `tls` block, or `https` endpoints.
+    #[must_use]
+    pub fn uses_tls(&self) -> bool {
+        self.tls.is_some()
+            || self
+                .endpoints
+                .iter()
+                .any(|endpoint| endpoint.scheme == Some(Scheme::Https))
+    }
+}
+
+/// TLS to etcd.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EtcdTls {
+    /// Certificates to trust instead of the system's, PEM.
+    #[schemars(length(min = 1))]
+    pub ca_cert: Option<PathBuf>,
+    /// Our certificate, PEM; goes with `client_key`.
+    #[schemars(length(min = 1))]
+    pub client_cert: Option<PathBuf>,
+    /// The key of that certificate, PEM; goes with `client_cert`.
+    pub client_key: Option<KeyFile>,
+    /// The name that the members' certificates must carry, where that is not the endpoint's host.
+    #[schemars(length(min = 1, max = 253))]
+    pub server_name: Option<String>,
+}
+
+/// A user of etcd. Read permission on the `v1/` prefixes is all it needs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EtcdAuth {
+    /// The user's name.
+    #[schemars(length(min = 1), example = &"router")]
+    pub username: String,
+    /// The user's password.
+    pub password: Secret,
+}
+
+/// How long to wait before connecting again: doubled after each failure, back to the start after a session
+/// that lasted `max`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct WatchBackoff {
+    /// The first wait.
+    #[serde(with = "duration")]
+    #[schemars(with = "DurationText", extend("x-min" = "10ms", "x-max" = "1h"))]
+    pub initial: Duration,
+    /// The longest wait; at least `initial`.
+    #[serde(with = "duration")]
+    #[schemars(with = "DurationText", extend("x-min" = "10ms", "x-max" = "1h"))]
+    pub max: Duration,
+}
+
+impl Default for WatchBackoff {
+    fn default() -> Self {
+        Self {
+            initial: Duration::from_millis(500),
+            max: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Dynamo's file store, for a fleet on one machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct FileStore {
+    /// The store's root: the workers' `DYN_FILE_KV`. Needed with `source: file`.
+    #[schemars(length(min = 1))]
+    pub path: Option<PathBuf>,
+    /// The workers' `DYN_NAMESPACE`.
+    #[schemars(length(min = 1, max = 253))]
+    pub namespace: String,
+    /// Several namespaces (2 to 16) instead of `namespace`, each with a shim pool of its own.
+    #[schemars(length(max = 16), inner(length(min = 1, max = 253)))]
+    pub namespaces: Vec<String>,
+    /// How long to wait before reading again after a failure.
+    pub watch_reconnect_backoff: WatchBackoff,
+}
+
+impl Default for FileStore {
+    fn default() -> Self {
+        Self {
+            path: None,
+            namespace: "dynamo".to_owned(),
+            namespaces: Vec::new(),
+            watch_reconnect_backoff: WatchBackoff::default(),
+        }
+    }
+}
+
+/// A fleet that Dynamo's operator runs in Kubernetes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Kubernetes {
+    /// The Kubernetes namespace of the fleet's pods.
+    pub namespace: String,
+    /// The workers' `DYN_NAMESPACE`, as their label carries it.
+    #[schemars(length(min = 1))]
+    pub dynamo_namespace: String,
+    /// Several of them (2 to 16) instead of `dynamo_namespace`, each with a shim pool of its own.
+    #[schemars(length(max = 16), inner(length(min = 1)))]
+    pub dynamo_namespaces: Vec<String>,
+    /// For `kubernetes_pods`: the model that every worker serves. Either this or `models`.
+    #[schemars(length(min = 1, max = 256))]
+    pub model: Option<String>,
+    /// For `kubernetes_pods`: the model of each component, where one namespace serves several.
+    #[schemars(length(max = 256))]
+    pub models: Vec<KubernetesModel>,
+    /// How long to wait before listing again.
+    pub watch_reconnect_backoff: WatchBackoff,
+}
+
+impl Default for Kubernetes {
+    fn default() -> Self {
+        Self {
+            namespace: "dynamo".to_owned(),
+            dynamo_namespace: "dynamo".to_owned(),
+            dynamo_namespaces: Vec::new(),
+            model: None,
+            models: Vec::new(),
+            watch_reconnect_backoff: WatchBackoff::default(),
+        }
+    }
+}
+
+/// The model that the pods of one component serve.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KubernetesModel {
+    /// The pods' `nvidia.com/dynamo-component` label, case included.
+    #[schemars(length(min = 1), example = &"worker")]
+    pub component: String,
+    /// The model that they serve.
+    #[schemars(length(min = 1, max = 256), example = &"model")]
+    pub model: String,
+    /// The Dynamo namespace that this holds for; needed when there are several.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    pub dynamo_namespace: Option<String>,
+}
+
+/// How much of what the fleet writes is kept. Everything in a registry is untrusted input.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DiscoveryLimits {
+    /// A larger record is refused before it is parsed.
+    #[serde(with = "size")]
+    #[schemars(with = "SizeText", extend("x-min" = "1KiB", "x-max" = "1GiB"))]
+    pub max_record_bytes: u64,
+    /// The largest model card whose full JSON is kept; of a larger one the known fields alone.
+    #[serde(with = "size")]
+    #[schemars(with = "SizeText", extend("x-max" = "1GiB"))]
+    pub max_retained_card_bytes: u64,
+    /// All kept cards together; equal cards count once.
+    #[serde(with = "size")]
+    #[schemars(with = "SizeText", extend("x-max" = "64GiB"))]
+    pub max_retained_cards_total_bytes: u64,
+    /// Keys of one kind (instances, cards, channels, sources); one more is refused.
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub max_records_per_keyspace: u32,
+    /// Kubernetes resources of one kind (metadata, endpoint slices, pods).
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub max_resources: u32,
+    /// All records of Kubernetes metadata resources together.
+    #[serde(with = "size")]
+    #[schemars(with = "SizeText", extend("x-min" = "1MiB", "x-max" = "64GiB"))]
+    pub max_resource_bytes: u64,
+}
+
+impl Default for DiscoveryLimits {
+    fn default() -> Self {
+        Self {
+            max_record_bytes: 16 << 20,
+            max_retained_card_bytes: 1 << 20,
+            max_retained_cards_total_bytes: 256 << 20,
+            max_records_per_keyspace: 16_384,
+            max_resources: 16_384,
+            max_resource_bytes: 256 << 20,
+        }
+    }
+}
