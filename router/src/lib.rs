@@ -1,3 +1,5 @@
 //! In the making.
 
 pub mod dispatch;
+pub mod error;
+pub mod ingress;

@@ -1,0 +1,291 @@
+//! What a client may not say in its head, and what a backend gets to see of it.
+//!
+//! [`client_pins`] runs first, on every request of every route, whatever the configuration says: a client that
+//! could pin a worker could bypass the router, or aim at one machine. [`outbound`] then turns the client's head
+//! into the head for one backend.
+
+use bytes::{BufMut, BytesMut};
+use http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{
+        ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE,
+        EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    },
+};
+
+use super::limits::MAX_REQUEST_ID_BYTES;
+use crate::error::Error;
+
+/// Asks to be told which backend and workers answered. Any value counts, also an empty one.
+pub const X_BACKEND: HeaderName = HeaderName::from_static("x-backend");
+/// Names one request in logs on both sides.
+pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// W3C trace context.
+pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+/// W3C trace context, of vendors.
+pub const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+/// Frontends take it as cache salt.
+pub const X_TENANT_ID: HeaderName = HeaderName::from_static("x-tenant-id");
+
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const API_KEY: HeaderName = HeaderName::from_static("api-key");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+/// Whether the client is told backend and workers, and may ask the frontend for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disclosure {
+    /// It did not ask.
+    Hidden,
+    /// It sent `x-backend`.
+    Asked,
+}
+
+/// What becomes of the client's own credentials (`authorization`, `x-api-key`, `api-key`, `cookie`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credentials {
+    /// They stay here: a key given to this router is none of a backend's business. The default.
+    Drop,
+    /// The backend's own `api_key`, as the whole value of `authorization`; the client's stay here.
+    Replace(HeaderValue),
+    /// Passed on, for a backend that checks the clients' keys itself.
+    Pass,
+}
+
+/// What a backend is, as far as the outbound head is concerned.
+#[derive(Clone, Debug)]
+pub struct Outbound<'a> {
+    /// A direct-mode frontend: `x-tenant-id` of a client would change its cache salt.
+    pub shim: bool,
+    /// What becomes of credentials.
+    pub credentials: &'a Credentials,
+}
+
+/// Removes every header that steers routing inside a Dynamo frontend or an inference gateway.
+///
+/// Allocates nothing, and touches nothing, when no such header is there.
+pub fn client_pins(headers: &mut HeaderMap) {
+    remove_where(headers, is_pin);
+}
+
+/// Reads and removes `x-backend`.
+pub fn disclosure(headers: &mut HeaderMap) -> Disclosure {
+    if headers.remove(X_BACKEND).is_some() {
+        Disclosure::Asked
+    } else {
+        Disclosure::Hidden
+    }
+}
+
+/// Whether a header of this (lower-case) name steers routing; see [`client_pins`].
+#[must_use]
+pub fn is_pin(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix("x-") else {
+        return false;
+    };
+    match rest {
+        "worker-instance-id"
+        | "prefill-instance-id"
+        | "dp-rank"
+        | "data-parallel-rank"
+        | "prefill-dp-rank"
+        | "prefiller-host-port"
+        | "enable-local-updates"
+        | "bypass-remote-prefill"
+        | "gateway-model-name-rewrite" => true,
+        other => {
+            other.starts_with("dynamo-")
+                || other.starts_with("gateway-destination-endpoint")
+                || other.starts_with("gateway-inference-")
+        }
+    }
+}
+
+/// Checks that the body is JSON that can be looked at: no other media type, no compression.
+///
+/// A missing `content-type` counts as JSON, a missing or `identity` `content-encoding` as none.
+///
+/// # Errors
+/// [`Error::UnsupportedMediaType`], [`Error::UnsupportedEncoding`].
+pub fn json_body(headers: &HeaderMap) -> Result<(), Error> {
+    let mut types = headers.get_all(CONTENT_TYPE).iter();
+    if let Some(one) = types.next()
+        && (types.next().is_some() || !is_json(one.as_bytes()))
+    {
+        return Err(Error::UnsupportedMediaType);
+    }
+    let plain = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
+    if headers.get_all(CONTENT_ENCODING).iter().all(plain) {
+        Ok(())
+    } else {
+        Err(Error::UnsupportedEncoding)
+    }
+}
+
+/// Makes the head of an outbound request out of the client's.
+///
+/// Hop-by-hop headers go (those that `connection` lists, too), `content-length` and `host` are for the
+/// connection to set, `expect` has been answered by reading the body, and `accept-encoding` goes because the
+/// relay reads refusals and may edit model names: answers come uncompressed. Everything else is passed on.
+pub fn outbound(headers: &mut HeaderMap, to: &Outbound<'_>) {
+    client_pins(headers);
+    hop_by_hop(headers);
+    for name in [
+        HOST,
+        CONTENT_LENGTH,
+        CONTENT_ENCODING,
+        EXPECT,
+        ACCEPT_ENCODING,
+        X_BACKEND,
+    ] {
+        headers.remove(name);
+    }
+    if to.shim {
+        headers.remove(X_TENANT_ID);
+    }
+    match to.credentials {
+        Credentials::Pass => {}
+        Credentials::Drop => drop_credentials(headers),
+        Credentials::Replace(value) => {
+            drop_credentials(headers);
+            headers.insert(AUTHORIZATION, value.clone());
+        }
+    }
+}
+
+/// Removes headers that belong to one connection, and those that `connection` names.
+pub fn hop_by_hop(headers: &mut HeaderMap) {
+    if headers.contains_key(CONNECTION) {
+        let listed: Vec<HeaderName> = headers
+            .get_all(CONNECTION)
+            .iter()
+            .flat_map(|value| value.as_bytes().split(|b| *b == b','))
+            .filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok())
+            .collect();
+        for name in listed {
+            headers.remove(name);
+        }
+        headers.remove(CONNECTION);
+    }
+    for name in [
+        KEEP_ALIVE,
+        PROXY_CONNECTION,
+        PROXY_AUTHENTICATE,
+        PROXY_AUTHORIZATION,
+        TE,
+        TRAILER,
+        TRANSFER_ENCODING,
+        UPGRADE,
+    ] {
+        headers.remove(name);
+    }
+}
+
+/// Keeps a client's `x-request-id` of up to 128 visible ASCII characters, else makes one out of `random`.
+///
+/// The header is left in place for the backend, exactly once; the value returned belongs into the answer and
+/// the log.
+pub fn request_id(headers: &mut HeaderMap, random: u128) -> HeaderValue {
+    let mut sent = headers.get_all(X_REQUEST_ID).iter();
+    if let (Some(id), None) = (sent.next(), sent.next())
+        && is_request_id(id.as_bytes())
+    {
+        return id.clone();
+    }
+    let id = uuid(random);
+    headers.insert(X_REQUEST_ID, id.clone());
+    id
+}
+
+/// Keeps a valid `traceparent` for the backend; an invalid one goes, with its `tracestate`.
+///
+/// None is made: the router records no span, and a made-up parent would decide for everybody behind it
+/// whether the trace is sampled.
+pub fn trace_context(headers: &mut HeaderMap) {
+    let mut sent = headers.get_all(TRACEPARENT).iter();
+    let valid = match (sent.next(), sent.next()) {
+        (Some(one), None) => is_traceparent(one.as_bytes()),
+        (None, _) => !headers.contains_key(TRACESTATE),
+        (Some(_), Some(_)) => false,
+    };
+    if !valid {
+        headers.remove(TRACEPARENT);
+        headers.remove(TRACESTATE);
+    }
+}
+
+fn drop_credentials(headers: &mut HeaderMap) {
+    for name in [AUTHORIZATION, X_API_KEY, API_KEY, COOKIE] {
+        headers.remove(name);
+    }
+}
+
+fn remove_where(headers: &mut HeaderMap, unwanted: fn(&str) -> bool) {
+    // One name at a time: a borrowed name cannot be removed, and in nearly every request there is none.
+    while let Some(name) = headers.keys().find(|name| unwanted(name.as_str())).cloned() {
+        headers.remove(name);
+    }
+}
+
+fn is_json(value: &[u8]) -> bool {
+    let essence = value
+        .split(|b| *b == b';')
+        .next()
+        .unwrap_or_default()
+        .trim_ascii()
+        .to_ascii_lowercase();
+    essence == b"application/json" || (essence.starts_with(b"application/") && essence.ends_with(b"+json"))
+}
+
+fn is_request_id(id: &[u8]) -> bool {
+    (1..=MAX_REQUEST_ID_BYTES).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
+}
+
+/// `00-<32 hex>-<16 hex>-<2 hex>`, ids not all zero; a later version may append more behind a dash.
+fn is_traceparent(value: &[u8]) -> bool {
+    let (head, more) = match value.split_at_checked(55) {
+        Some(parts) => parts,
+        None => return false,
+    };
+    let mut parts = head.split(|b| *b == b'-');
+    let lower_hex = |part: &[u8]| part.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let id = |part: &[u8], len| part.len() == len && lower_hex(part) && part.iter().any(|b| *b != b'0');
+    let (Some(version), Some(trace), Some(span), Some(flags), None) = (
+        parts.next(),
+        parts.next(),
+        parts.next(),
+        parts.next(),
+        parts.next(),
+    ) else {
+        return false;
+    };
+    version.len() == 2
+        && lower_hex(version)
+        && version != b"ff"
+        && id(trace, 32)
+        && id(span, 16)
+        && flags.len() == 2
+        && lower_hex(flags)
+        && (more.is_empty() || (version != b"00" && more.starts_with(b"-")))
+}
+
+/// Random bits as a UUID of version 4: the form that frontends and log pipelines know.
+fn uuid(random: u128) -> HeaderValue {
+    let bits = (random & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
+    let mut text = BytesMut::with_capacity(36);
+    for (i, shift) in (0..128).step_by(4).rev().enumerate() {
+        if matches!(i, 8 | 12 | 16 | 20) {
+            text.put_u8(b'-');
+        }
+        let digit = (bits >> shift) as u8 & 0xf;
+        text.put_u8(if digit < 10 {
+            b'0' + digit
+        } else {
+            b'a' + digit - 10
+        });
+    }
+    HeaderValue::from_maybe_shared(text.freeze()).unwrap_or_else(|_| HeaderValue::from_static("invalid"))
+}
+
+#[cfg(test)]
+mod tests;
