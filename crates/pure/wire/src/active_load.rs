@@ -137,3 +137,6 @@ pub(crate) fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), Refusal> {
         Some(_) => Err(Refusal::Malformed),
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

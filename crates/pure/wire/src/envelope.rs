@@ -210,3 +210,6 @@ impl<'a> Envelope<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -66,3 +66,6 @@ pub enum Error {
     #[error("too many subscriptions")]
     TooManySubscriptions,
 }
+
+#[cfg(test)]
+mod tests;
