@@ -1,5 +1,6 @@
 """Fixtures: one run of pytest tests one version of Dynamo. Fleets are shared by the tests of a topology and stopped as soon as possible."""
 
+import re
 import subprocess
 
 import pytest
@@ -70,10 +71,10 @@ def folder(tmp_path_factory, request):
     return tmp_path_factory.mktemp(request.module.__name__)
 
 
-@pytest.fixture(scope="module")
-def disagg(version, folder):
-    """Two prefill and two decode workers behind one frontend."""
-    fleet = fleets.disaggregated(version, folder / "fleet")
+@pytest.fixture(scope="session")
+def disagg(version, tmp_path_factory):
+    """Two prefill and two decode workers behind one frontend, shared by the tests that leave them alone."""
+    fleet = fleets.disaggregated(version, tmp_path_factory.mktemp("disagg"))
     yield fleet
     fleet.stop()
 
@@ -86,19 +87,45 @@ def agg(version, folder):
     fleet.stop()
 
 
-@pytest.fixture
-def routers(folder, request):
-    """Starts routers in front of a fleet; stops them at the end of the test. `routers(fleet, change)` lets `change` edit the configuration."""
-    started = []
+class Starter:
+    """Starts routers in front of fleets, one for each set of arguments, and stops them all."""
 
-    def start(fleet, change=None, **settings):
+    def __init__(self, folder):
+        self._folder = folder
+        self._started = []
+
+    def __call__(self, fleet, change=None, **settings):
+        """`change` may edit the configuration before the start; `settings` go to `config_for`."""
         config = config_for(fleet, **settings)
         if change:
             change(config)
-        router = Router(config, folder / request.node.name, f"router{len(started)}")
-        started.append(router)
+        router = Router(config, self._folder, f"router{len(self._started)}")
+        self._started.append(router)
         return router.settle(fleet)
 
-    yield start
-    for router in started:
-        router.stop()
+    def stop(self):
+        for router in self._started:
+            router.stop()
+
+
+@pytest.fixture
+def routers(folder, request):
+    """Starts routers that live as long as the test: `routers(fleet)`."""
+    starter = Starter(folder / re.sub(r"\W+", "-", request.node.name))
+    yield starter
+    starter.stop()
+
+
+@pytest.fixture(scope="module")
+def module_router(folder):
+    """Starts routers that live as long as the module."""
+    starter = Starter(folder)
+    yield starter
+    starter.stop()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session, exitstatus):
+    """A run in which nothing was tested has not passed."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -66,11 +66,14 @@ class Router:
     def admin_url(self):
         return f"http://{self.config['admin']['bind_address']}"
 
-    def start(self, ready=True):
+    def start(self):
         self.write(self.config)
+        self.start_as_written()
+
+    def start_as_written(self):
+        """Starts the router with the file as it is."""
         self.process = Process(self.name, [binary(), "--config", self.file], self.folder)
-        if ready:
-            eventually(self.ready, READY_SECONDS, "the router is ready")
+        eventually(self.ready, READY_SECONDS, "the router is ready")
 
     def write(self, config):
         """Replaces the configuration file, as an editor or a deployment tool does: a new file renamed over the old one."""
