@@ -74,7 +74,6 @@ dynamo:
     source: file
     file:
       path: $run/store
-    namespace: dynamo
   load:
     direct_allow_cidrs: [127.0.0.1/32]
   shim:
