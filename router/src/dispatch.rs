@@ -4,5 +4,7 @@
 //! the answer to [`relay`]. Who is picked, and which bytes and headers leave, is decided elsewhere.
 
 pub mod limits;
+pub mod metrics;
 pub mod refusal;
 pub mod retry;
+pub mod send;

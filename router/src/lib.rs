@@ -1,5 +1,6 @@
 //! In the making.
 
+pub mod backends;
 pub mod dispatch;
 pub mod error;
 pub mod ingress;

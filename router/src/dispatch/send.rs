@@ -1,0 +1,127 @@
+//! One request to one backend.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, Method, Request, Uri,
+    header::{AUTHORIZATION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING},
+    response,
+    uri::PathAndQuery,
+};
+use http_body_util::Full;
+use hyper::body::Incoming;
+
+use crate::backends::{
+    Backend,
+    pool::{Borrowed, ConnectError, Lease, OutBody},
+};
+
+/// A request as it leaves, but for what a backend adds (host, its API key). Kept for retries.
+#[derive(Clone, Debug)]
+pub struct Outbound {
+    /// Method.
+    pub method: Method,
+    /// Path and query.
+    pub path: PathAndQuery,
+    /// Headers, without hop-by-hop ones.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+impl Outbound {
+    /// A request without headers and body.
+    #[must_use]
+    pub fn new(method: Method, path: PathAndQuery) -> Self {
+        Self {
+            method,
+            path,
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+        }
+    }
+}
+
+/// The head of an answer, with its body on the way.
+pub(crate) struct Answer {
+    pub(crate) head: response::Parts,
+    pub(crate) body: Incoming,
+    pub(crate) connection: Borrowed,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SendError {
+    /// Not connected.
+    #[error(transparent)]
+    Connect(ConnectError),
+    /// Connected, and not one byte came back.
+    #[error("closed without an answer")]
+    NoAnswer(#[source] hyper::Error),
+    /// The connection ended inside the head, or what came is no HTTP.
+    #[error("the answer broke off in its head")]
+    HalfAnswer(#[source] hyper::Error),
+}
+
+/// Sends the request. An idle connection that the peer closed in this very moment costs nothing: the request goes
+/// once more, on a fresh connection, which counts as no retry. Dropping the future ends the exchange at once.
+pub(crate) async fn exchange(backend: &Arc<Backend>, outbound: &Outbound) -> Result<Answer, SendError> {
+    let mut lease = backend.lease().await.map_err(SendError::Connect)?;
+    let mut again = true;
+    loop {
+        match lease.send(request(backend, outbound, &lease)).await {
+            Ok(answer) => {
+                let (head, body) = answer.into_parts();
+                return Ok(Answer {
+                    head,
+                    body,
+                    connection: Borrowed {
+                        backend: Arc::clone(backend),
+                        lease,
+                    },
+                });
+            }
+            Err(error) if lease.answered() => return Err(SendError::HalfAnswer(error)),
+            Err(_) if again && lease.was_lost_idle() => {
+                again = false;
+                backend.metrics().idle_connection_lost();
+                lease = backend.connect().await.map_err(SendError::Connect)?;
+            }
+            Err(error) => return Err(SendError::NoAnswer(error)),
+        }
+    }
+}
+
+fn request(backend: &Backend, outbound: &Outbound, lease: &Lease) -> Request<OutBody> {
+    let mut request = Request::new(Full::new(outbound.body.clone()));
+    *request.method_mut() = outbound.method.clone();
+    *request.uri_mut() = target(backend, &outbound.path, lease);
+    let mut headers = outbound.headers.clone();
+    // The body's length is known; hyper writes it.
+    headers.remove(CONTENT_LENGTH);
+    headers.remove(TRANSFER_ENCODING);
+    if lease.is_h2() {
+        headers.remove(HOST);
+    } else {
+        headers.insert(HOST, backend.host().clone());
+    }
+    if let Some(authorization) = backend.authorization() {
+        headers.insert(AUTHORIZATION, authorization.clone());
+    }
+    *request.headers_mut() = headers;
+    request
+}
+
+fn target(backend: &Backend, path: &PathAndQuery, lease: &Lease) -> Uri {
+    if !lease.is_h2() {
+        return Uri::from(path.clone());
+    }
+    let (scheme, authority) = backend.target();
+    let mut parts = http::uri::Parts::default();
+    parts.scheme = Some(scheme.clone());
+    parts.authority = Some(authority.clone());
+    parts.path_and_query = Some(path.clone());
+    // All three parts are there, so it cannot fail.
+    Uri::from_parts(parts).unwrap_or_else(|_| Uri::from(path.clone()))
+}
