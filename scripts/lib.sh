@@ -32,6 +32,7 @@ as_root() {
 apt_install() {
   command -v apt-get >/dev/null ||
     die "missing: $*. This script knows Debian and Ubuntu only; install the same tools with your system's package manager"
+  [ "$(id -u)" = 0 ] || command -v sudo >/dev/null || die "missing: $*. Run this as root once, or install them yourself"
   say "installing: $*"
   local made='' log
   log=$(mktemp)
