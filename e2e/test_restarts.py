@@ -101,10 +101,9 @@ def test_after_that_the_fleet_is_still_followed(fleet, router, old):
     if old:
         # Frontends before 1.6 end themselves some seconds after etcd has come back; whoever runs them starts them again.
         eventually(lambda: not any(frontend.process.alive for frontend in fleet.frontends), 30, "the frontends have ended")
-    for frontend in [frontend for frontend in fleet.frontends if not frontend.process.alive]:
-        fleet.restart_frontend(frontend)
+    fleet.revive_frontends()
     new = fleet.start_worker("decode")
     fleet.settle()
     eventually(lambda: router.sees(fleet), 60, "the new worker is in the view")
-    eventually(lambda: check_pair(ask(router.url, chat())), 30, "requests are served")
+    eventually(lambda: fleet.revive_frontends() or check_pair(ask(router.url, chat())), 30, "requests are served")
     assert new.instance in {check_pair(ask(router.url, chat()))[1] for _ in range(12)}

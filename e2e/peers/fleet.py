@@ -129,6 +129,11 @@ class Fleet:
         self.frontends.remove(frontend)
         return self.start_frontend(*frontend.arguments, port=frontend.port)
 
+    def revive_frontends(self):
+        """Starts every frontend that has ended, as a supervisor would."""
+        for frontend in [frontend for frontend in self.frontends if not frontend.process.alive]:
+            self.restart_frontend(frontend)
+
     def instances(self):
         """Every registered instance id, as {component: sorted ids}; a crashed worker is among them until its lease ends."""
         if self.etcd:
