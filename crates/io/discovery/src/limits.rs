@@ -1,0 +1,64 @@
+//! Every limit of the sources: a number, its unit, and why.
+
+use std::time::Duration;
+
+/// Connecting, authenticating, listing and opening the watches of one pass. A watch itself has no deadline.
+pub const SEED_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// First contact with one etcd member; then the next one is tried. Sixteen members still fit in a seed, because
+/// the share of a member is never more than an equal part of [`SEED_TIMEOUT`].
+pub const CONTACT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Keys of one page of a range read. Cards of a few KiB make that a message of a few MiB.
+pub const PAGE_KEYS: i64 = 500;
+
+/// The largest gRPC message that is read. A page beyond it is asked for again in halves, a single record beyond
+/// it is skipped; etcd itself refuses values above 1.5 MiB by default.
+pub const MAX_MESSAGE_BYTES: usize = 32 * 1024 * 1024;
+
+/// Values that one list may hold in memory before the reducer has seen them. Later values are dropped and counted:
+/// instances come first, cards next, so what is lost is the least that can be.
+pub const MAX_SEED_BYTES: usize = 512 * 1024 * 1024;
+
+/// HTTP/2 pings, so that a half-open connection ends. etcd servers refuse pings below 5 s.
+pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How long a ping may stay unanswered.
+pub const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A watch that has said nothing for this long is asked for its progress.
+pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
+
+/// A watch that has not answered that for this long is dead, whatever TCP says.
+pub const PROGRESS_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Changes applied before a view is published although more are queued: bounds how late a view can be.
+pub const COALESCED_CHANGES: usize = 4_096;
+
+/// How long a watcher may take to stop before it is dropped.
+pub const STOP_GRACE: Duration = Duration::from_secs(5);
+
+/// How often the file store is read. Writers touch their records every 3 s and expire after 10 s.
+pub const FILE_POLL: Duration = Duration::from_millis(500);
+
+/// A record of the file store is live while it was touched less than this long ago (Dynamo's own rule).
+pub const FILE_TTL: Duration = Duration::from_secs(10);
+
+/// Directory entries read per bucket of the file store. A worker registers about a dozen; beyond it entries are
+/// counted as over capacity.
+pub const FILE_MAX_ENTRIES: usize = 262_144;
+
+/// The largest certificate or key file that is read.
+pub const TLS_FILE_BYTES: u64 = 1024 * 1024;
+
+/// Text of a peer that goes into an error or a log line.
+pub const PEER_TEXT_BYTES: usize = 256;
+
+/// The largest kept state that is written or read: about 16,384 workers with cards of 4 KiB.
+pub const STATE_BYTES: usize = 128 * 1024 * 1024;
+
+/// Kept state is written at most this often.
+pub const STATE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Conditions remembered so that each is logged once.
+pub const SAID: usize = 4_096;
