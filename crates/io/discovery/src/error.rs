@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+#[cfg(feature = "etcd")]
 use crate::limits::PEER_TEXT_BYTES;
 
 /// The end of a pass.
@@ -131,7 +132,11 @@ impl Error {
     }
 }
 
+#[cfg(feature = "etcd")]
 /// Text of a peer, cut to a length that a log line can bear and freed of control characters.
 pub(crate) fn peer_text(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(PEER_TEXT_BYTES).collect()
+    text.chars()
+        .filter(|c| !c.is_control())
+        .take(PEER_TEXT_BYTES)
+        .collect()
 }

@@ -4,27 +4,26 @@
 //! with the next member. What the pass may not read is asked for in a smaller prefix, or left out where the
 //! fleet can be understood without it.
 
+#[cfg(feature = "etcd")]
 mod client;
+#[cfg(feature = "etcd")]
 mod list;
+#[cfg(feature = "etcd")]
 mod ranges;
+#[cfg(feature = "etcd")]
+mod source;
+#[cfg(feature = "etcd")]
 mod tls;
+#[cfg(feature = "etcd")]
 mod watch;
 
-use std::{collections::BTreeSet, fmt, path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf};
 
-use continuum_fleet::{graphs::NamespaceMatch, ids::Graph, keys::Bucket};
-use tokio::time::timeout;
+use continuum_fleet::{graphs::NamespaceMatch, ids::Graph};
 
-use self::{
-    client::{Member, ReadError},
-    ranges::Ranges,
-    watch::EtcdWatch,
-};
-use crate::{
-    error::Error,
-    limits::{CONTACT_TIMEOUT, PAGE_KEYS, SEED_TIMEOUT},
-    source::{Seed, Source},
-};
+#[cfg(feature = "etcd")]
+pub use self::{source::Etcd, watch::EtcdWatch};
+use crate::limits::PAGE_KEYS;
 
 /// How to reach a cluster and what to read there.
 #[derive(Clone, PartialEq, Eq)]
@@ -65,13 +64,17 @@ pub struct Auth {
 
 impl fmt::Debug for Auth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Auth").field("username", &self.username).finish_non_exhaustive()
+        f.debug_struct("Auth")
+            .field("username", &self.username)
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings").field("endpoints", &self.endpoints).finish_non_exhaustive()
+        f.debug_struct("Settings")
+            .field("endpoints", &self.endpoints)
+            .finish_non_exhaustive()
     }
 }
 
@@ -79,80 +82,14 @@ impl Settings {
     /// A plain-text cluster without users.
     #[must_use]
     pub fn new(endpoints: Vec<String>, namespaces: Vec<Graph>, namespace_match: NamespaceMatch) -> Self {
-        Self { endpoints, tls: None, auth: None, namespaces, namespace_match, page_keys: PAGE_KEYS }
-    }
-}
-
-/// The etcd source.
-#[derive(Debug)]
-pub struct Etcd {
-    settings: Settings,
-    /// The member that the next pass tries first.
-    next: usize,
-    /// Prefixes whose narrowing or absence has been logged.
-    said: BTreeSet<(Bucket, String)>,
-}
-
-impl Etcd {
-    /// A source that starts with the member number `first` (modulo their count), so that a fleet of routers
-    /// spreads over a cluster.
-    #[must_use]
-    pub const fn new(settings: Settings, first: usize) -> Self {
-        Self { settings, next: first, said: BTreeSet::new() }
-    }
-
-    /// Connects to the first member that answers, starting with the next one in turn.
-    async fn contact(&mut self) -> Result<Member, Error> {
-        let count = self.settings.endpoints.len().max(1);
-        let share = share(count);
-        let tls = match &self.settings.tls {
-            Some(tls) => Some(tls::read(tls).await?),
-            None => None,
-        };
-        let mut last = Error::Unreachable { endpoint: "none".into(), why: "no endpoint is configured".into() };
-        for _ in 0..count {
-            let index = self.next % count;
-            self.next = index + 1;
-            let Some(endpoint) = self.settings.endpoints.get(index) else { break };
-            let probe = Bucket::Instances.range_prefix(
-                self.settings.namespaces.first().unwrap_or(&Graph::from("")),
-                self.settings.namespace_match,
-            );
-            let member = Member::contact(endpoint, tls.clone(), self.settings.auth.as_ref(), &probe);
-            last = match timeout(share, member).await {
-                Ok(Ok(member)) => {
-                    tracing::debug!(endpoint, "contacted an etcd member");
-                    return Ok(member);
-                }
-                Ok(Err(ReadError::Fatal(error))) => return Err(error),
-                Ok(Err(error)) => {
-                    Error::Unreachable { endpoint: endpoint.clone(), why: error.to_string() }
-                }
-                Err(_elapsed) => Error::Unreachable {
-                    endpoint: endpoint.clone(),
-                    why: format!("no answer within {} ms", share.as_millis()),
-                },
-            };
-            tracing::debug!(endpoint, error = %last, "an etcd member does not answer");
+        Self {
+            endpoints,
+            tls: None,
+            auth: None,
+            namespaces,
+            namespace_match,
+            page_keys: PAGE_KEYS,
         }
-        Err(last)
-    }
-}
-
-/// The time that one of `count` members gets to answer.
-fn share(count: usize) -> Duration {
-    CONTACT_TIMEOUT.min(SEED_TIMEOUT / u32::try_from(count.saturating_add(1)).unwrap_or(u32::MAX))
-}
-
-impl Source for Etcd {
-    type Watch = EtcdWatch;
-
-    async fn open(&mut self) -> Result<(Seed, EtcdWatch), Error> {
-        let mut member = self.contact().await?;
-        let ranges = Ranges::new(&self.settings.namespaces, self.settings.namespace_match);
-        let listed = list::list(&mut member, &ranges, self.settings.page_keys, &mut self.said).await?;
-        let watch = EtcdWatch::open(&member, &listed.prefixes, listed.revision + 1).await?;
-        Ok((listed.seed, watch))
     }
 }
 
@@ -161,17 +98,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sixteen_silent_members_still_fit_in_a_seed() {
-        for count in 1..=16_u32 {
-            assert!(share(count as usize) * count < SEED_TIMEOUT, "{count}");
-        }
-        assert_eq!(share(1), CONTACT_TIMEOUT);
-    }
-
-    #[test]
     fn debug_output_shows_no_password() {
         let mut settings = Settings::new(vec!["h:1".into()], vec![], NamespaceMatch::Generation);
-        settings.auth = Some(Auth { username: "router".into(), password: "hunter2".into() });
+        settings.auth = Some(Auth {
+            username: "router".into(),
+            password: "hunter2".into(),
+        });
         assert!(!format!("{:?} {:?}", settings, settings.auth).contains("hunter2"));
     }
 }

@@ -40,8 +40,14 @@ impl SourceKind {
     #[must_use]
     pub const fn signals(self) -> Signals {
         match self {
-            Self::Etcd | Self::File | Self::Kubernetes => Signals { load: true, capacity: true },
-            Self::KubernetesPods => Signals { load: false, capacity: false },
+            Self::Etcd | Self::File | Self::Kubernetes => Signals {
+                load: true,
+                capacity: true,
+            },
+            Self::KubernetesPods => Signals {
+                load: false,
+                capacity: false,
+            },
         }
     }
 }
@@ -55,11 +61,14 @@ pub struct Signals {
     pub capacity: bool,
 }
 
+/// Keys and values of records.
+pub type Entries = Vec<(String, Vec<u8>)>;
+
 /// The full list that a pass begins with.
 #[derive(Debug, Default)]
 pub struct Seed {
     /// Key and value of every record that could be read.
-    pub entries: Vec<(String, Vec<u8>)>,
+    pub entries: Entries,
     /// What could not.
     pub lost: Lost,
 }

@@ -51,6 +51,12 @@ impl Backoff {
         }
     }
 
+    /// The longest ceiling: how long a session must last to count as sound.
+    #[must_use]
+    pub const fn max(&self) -> Duration {
+        self.max
+    }
+
     /// The next wait; the one after it has twice the ceiling.
     pub fn delay(&mut self) -> Duration {
         let share = (self.jitter)().clamp(FLOOR, 1.0);

@@ -83,13 +83,24 @@ impl Member {
         if let Some(tls) = tls {
             options = options.with_tls(tls);
         }
-        let client = Client::connect([endpoint], Some(options)).await.map_err(read_error)?;
+        let client = Client::connect([endpoint], Some(options))
+            .await
+            .map_err(read_error)?;
         let mut member = Self {
             kv: client.kv_client().max_decoding_message_size(MAX_MESSAGE_BYTES),
             watch: client.watch_client().max_decoding_message_size(MAX_MESSAGE_BYTES),
         };
         let key = probe.as_bytes();
-        match member.read(Read { from: key, end: &prefix_end(key), limit: 1, revision: None, keys_only: true }).await {
+        match member
+            .read(Read {
+                from: key,
+                end: &prefix_end(key),
+                limit: 1,
+                revision: None,
+                keys_only: true,
+            })
+            .await
+        {
             Ok(_) | Err(ReadError::Denied) => Ok(member),
             Err(error) => Err(error),
         }
@@ -105,21 +116,40 @@ impl Member {
             options = options.with_keys_only();
         }
         let mut answer = self.kv.get(read.from, Some(options)).await.map_err(read_error)?;
-        let revision = answer.header().map(etcd_client::ResponseHeader::revision).unwrap_or_default();
+        let revision = answer
+            .header()
+            .map(etcd_client::ResponseHeader::revision)
+            .unwrap_or_default();
         let more = answer.more();
-        let entries = answer.take_kvs().into_iter().map(etcd_client::KeyValue::into_key_value).collect();
-        Ok(Page { entries, more, revision })
+        let entries = answer
+            .take_kvs()
+            .into_iter()
+            .map(etcd_client::KeyValue::into_key_value)
+            .collect();
+        Ok(Page {
+            entries,
+            more,
+            revision,
+        })
     }
 
     /// Opens a watch stream with its first watch.
     pub(super) async fn watch(&self, prefix: &str, revision: i64) -> Result<WatchStream, ReadError> {
-        self.watch.clone().watch(prefix, Some(watch_options(revision))).await.map_err(read_error)
+        self.watch
+            .clone()
+            .watch(prefix, Some(watch_options(revision)))
+            .await
+            .map_err(read_error)
     }
 }
 
 /// Options of a watch on a prefix.
 pub(super) fn watch_options(revision: i64) -> WatchOptions {
-    WatchOptions::new().with_prefix().with_start_revision(revision).with_progress_notify().with_fragment()
+    WatchOptions::new()
+        .with_prefix()
+        .with_start_revision(revision)
+        .with_progress_notify()
+        .with_fragment()
 }
 
 /// The first key after all keys that begin with `prefix`.
@@ -154,13 +184,17 @@ pub(super) fn read_error(error: etcd_client::Error) -> ReadError {
                 code::PERMISSION_DENIED => ReadError::Denied,
                 code::OUT_OF_RANGE if message.contains("compacted") => ReadError::Fatal(Error::Compacted),
                 code::OUT_OF_RANGE if message.contains("message length too large") => ReadError::TooLarge,
-                code::UNAUTHENTICATED => ReadError::Fatal(Error::Unauthenticated { why: peer_text(message) }),
+                code::UNAUTHENTICATED => ReadError::Fatal(Error::Unauthenticated {
+                    why: peer_text(message),
+                }),
                 // "authentication failed, invalid user ID or password", "user name is empty",
                 // "authentication is not enabled".
                 code::INVALID_ARGUMENT | code::FAILED_PRECONDITION
                     if message.contains("authenti") || message.contains("user name") =>
                 {
-                    ReadError::Fatal(Error::Unauthenticated { why: peer_text(message) })
+                    ReadError::Fatal(Error::Unauthenticated {
+                        why: peer_text(message),
+                    })
                 }
                 _ if message.contains("no leader") => ReadError::Away("it has no leader".into()),
                 _ => ReadError::Away(with_cause(message, std::error::Error::source(&status))),
@@ -202,8 +236,12 @@ impl From<ReadError> for Error {
             ReadError::Fatal(error) => error,
             ReadError::Away(why) if why.contains("no leader") => Self::LostLeader,
             ReadError::Away(why) => Self::Closed { why },
-            ReadError::Denied => Self::Server { why: "permission denied".into() },
-            ReadError::TooLarge => Self::Server { why: error.to_string() },
+            ReadError::Denied => Self::Server {
+                why: "permission denied".into(),
+            },
+            ReadError::TooLarge => Self::Server {
+                why: error.to_string(),
+            },
         }
     }
 }

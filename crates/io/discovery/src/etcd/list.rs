@@ -36,8 +36,13 @@ pub(super) async fn list(
     page_keys: i64,
     said: &mut BTreeSet<(Bucket, String)>,
 ) -> Result<Listed, Error> {
-    let mut lister =
-        Lister { member, page_keys: page_keys.max(1), revision: None, bytes: 0, seed: Seed::default() };
+    let mut lister = Lister {
+        member,
+        page_keys: page_keys.max(1),
+        revision: None,
+        bytes: 0,
+        seed: Seed::default(),
+    };
     let mut prefixes = Vec::new();
     for bucket in Bucket::ALL {
         let mut granted = Vec::new();
@@ -50,7 +55,11 @@ pub(super) async fn list(
         }
         prefixes.append(&mut granted);
     }
-    Ok(Listed { seed: lister.seed, prefixes, revision: lister.revision.unwrap_or_default() })
+    Ok(Listed {
+        seed: lister.seed,
+        prefixes,
+        revision: lister.revision.unwrap_or_default(),
+    })
 }
 
 impl Lister<'_> {
@@ -69,14 +78,14 @@ impl Lister<'_> {
             }
             match self.read_all(&prefix).await {
                 Ok(()) => {
-                    if let Some(wide) = denied.take() {
-                        if said.insert((bucket, wide)) {
-                            tracing::warn!(
-                                bucket = bucket.as_str(),
-                                prefix,
-                                "etcd permits the exact namespace only; worker generations with a suffix stay unseen"
-                            );
-                        }
+                    if let Some(wide) = denied.take()
+                        && said.insert((bucket, wide))
+                    {
+                        tracing::warn!(
+                            bucket = bucket.as_str(),
+                            prefix,
+                            "etcd permits the exact namespace only; worker generations with a suffix stay unseen"
+                        );
                     }
                     granted.push(prefix);
                     return Ok(());
@@ -107,7 +116,13 @@ impl Lister<'_> {
         let mut from = prefix.as_bytes().to_vec();
         let mut limit = self.page_keys;
         loop {
-            let read = Read { from: &from, end: &end, limit, revision: self.revision, keys_only: false };
+            let read = Read {
+                from: &from,
+                end: &end,
+                limit,
+                revision: self.revision,
+                keys_only: false,
+            };
             let page = match self.member.read(read).await {
                 Ok(page) => page,
                 Err(ReadError::TooLarge) if limit > 1 => {
@@ -139,9 +154,17 @@ impl Lister<'_> {
 
     /// Steps over a record that is too large to read; the key after it, or `None` at the end of the range.
     async fn skip_one(&mut self, from: &[u8], end: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
-        let read = Read { from, end, limit: 1, revision: self.revision, keys_only: true };
+        let read = Read {
+            from,
+            end,
+            limit: 1,
+            revision: self.revision,
+            keys_only: true,
+        };
         let page = self.member.read(read).await?;
-        let Some((key, _)) = page.entries.into_iter().next() else { return Ok(None) };
+        let Some((key, _)) = page.entries.into_iter().next() else {
+            return Ok(None);
+        };
         self.seed.lost.over_capacity += 1;
         Ok(Some(after(&key)))
     }

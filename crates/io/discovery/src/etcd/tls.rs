@@ -25,8 +25,13 @@ pub(super) async fn read(tls: &Tls) -> Result<TlsOptions, Error> {
 }
 
 async fn pem(path: &Path) -> Result<Vec<u8>, Error> {
-    let refused = |why: String| Error::Tls { path: PathBuf::from(path), why };
-    let file = tokio::fs::File::open(path).await.map_err(|error| refused(error.to_string()))?;
+    let refused = |why: String| Error::Tls {
+        path: PathBuf::from(path),
+        why,
+    };
+    let file = tokio::fs::File::open(path)
+        .await
+        .map_err(|error| refused(error.to_string()))?;
     let mut text = Vec::new();
     file.take(TLS_FILE_BYTES + 1)
         .read_to_end(&mut text)

@@ -25,8 +25,15 @@ pub struct EtcdWatch {
 impl EtcdWatch {
     /// Opens one watch per prefix, all from `revision`, and waits until the server has created every one.
     pub(super) async fn open(member: &Member, prefixes: &[String], revision: i64) -> Result<Self, Error> {
-        let mut this = Self { stream: None, early: Batch::default(), heard: Instant::now(), asked: false };
-        let Some((first, others)) = prefixes.split_first() else { return Ok(this) };
+        let mut this = Self {
+            stream: None,
+            early: Batch::default(),
+            heard: Instant::now(),
+            asked: false,
+        };
+        let Some((first, others)) = prefixes.split_first() else {
+            return Ok(this);
+        };
         let mut stream = member.watch(first, revision).await?;
         for prefix in others {
             stream
@@ -58,7 +65,11 @@ impl Watch for EtcdWatch {
             return std::future::pending().await;
         };
         loop {
-            let patience = if self.asked { PROGRESS_TIMEOUT } else { PROGRESS_INTERVAL };
+            let patience = if self.asked {
+                PROGRESS_TIMEOUT
+            } else {
+                PROGRESS_INTERVAL
+            };
             match timeout_at(self.heard + patience, message(stream)).await {
                 Ok(answer) => {
                     let answer = answer?;
@@ -73,7 +84,10 @@ impl Watch for EtcdWatch {
                 Err(_elapsed) if self.asked => return Err(Error::Silent),
                 Err(_elapsed) => {
                     self.asked = true;
-                    stream.request_progress().await.map_err(|error| Error::from(read_error(error)))?;
+                    stream
+                        .request_progress()
+                        .await
+                        .map_err(|error| Error::from(read_error(error)))?;
                 }
             }
         }
@@ -83,7 +97,9 @@ impl Watch for EtcdWatch {
 async fn message(stream: &mut WatchStream) -> Result<WatchResponse, Error> {
     match stream.message().await {
         Ok(Some(answer)) => Ok(answer),
-        Ok(None) => Err(Error::Closed { why: "the server ended the stream".into() }),
+        Ok(None) => Err(Error::Closed {
+            why: "the server ended the stream".into(),
+        }),
         Err(error) => Err(read_error(error).into()),
     }
 }
@@ -98,7 +114,9 @@ fn read(answer: &WatchResponse, batch: &mut Batch) -> Result<(), Error> {
         return Err(match reason {
             _ if reason.contains("compacted") => Error::Compacted,
             _ if reason.contains("no leader") => Error::LostLeader,
-            _ => Error::Canceled { reason: peer_text(reason) },
+            _ => Error::Canceled {
+                reason: peer_text(reason),
+            },
         });
     }
     for event in answer.events() {
@@ -112,7 +130,10 @@ fn read(answer: &WatchResponse, batch: &mut Batch) -> Result<(), Error> {
         batch.changes.push(if kv.version() == 0 {
             Change::Delete { key: key.to_owned() }
         } else {
-            Change::Put { key: key.to_owned(), value: kv.value().to_vec() }
+            Change::Put {
+                key: key.to_owned(),
+                value: kv.value().to_vec(),
+            }
         });
     }
     Ok(())

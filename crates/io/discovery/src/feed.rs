@@ -1,0 +1,237 @@
+//! From a source to the cell: changes go through the reducer, notes to the log and the counters, views to readers.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use continuum_fleet::{EventKind, Note, Notes, Reducer, Settings, ids::Graph, notes::Level, view::FleetView};
+use continuum_runtime::cell::Cell;
+use jiff::Timestamp;
+
+use crate::{
+    metrics::Metrics,
+    source::{Batch, Lost, Seed},
+    state::Mirror,
+};
+
+/// The way of a fleet into this process. One watcher at a time writes to it.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    reducer: Reducer,
+    cell: Arc<Cell<FleetView>>,
+    metrics: Metrics,
+    mirror: Option<Mirror>,
+}
+
+/// A feed that its watcher and the supervisor share.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedFeed(Arc<Mutex<Feed>>);
+
+impl SharedFeed {
+    pub(crate) fn new(
+        settings: Settings,
+        cell: Arc<Cell<FleetView>>,
+        metrics: Metrics,
+        mirror: Option<Mirror>,
+    ) -> Self {
+        let reducer = Reducer::new(settings);
+        Self(Arc::new(Mutex::new(Feed {
+            reducer,
+            cell,
+            metrics,
+            mirror,
+        })))
+    }
+
+    /// The lock is held for the work of one batch and never across an await.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Feed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Feed {
+    /// A full list replaces what was known; one view follows.
+    pub(crate) fn reset(&mut self, seed: Seed) {
+        self.lost(seed.lost);
+        let notes = self
+            .reducer
+            .reset(seed.entries.iter().map(|(k, v)| (k, v)), Timestamp::now());
+        self.report(&notes);
+        if let Some(mirror) = &mut self.mirror {
+            mirror.reset(seed.entries);
+        }
+        self.publish();
+    }
+
+    /// Applies changes without publishing: the caller publishes once for all that are at hand.
+    pub(crate) fn apply(&mut self, batch: Batch) {
+        self.lost(batch.lost);
+        let now = Timestamp::now();
+        for change in batch.changes {
+            if let Some(mirror) = &mut self.mirror {
+                mirror.apply(&change);
+            }
+            let notes = self.reducer.apply(change, now);
+            self.report(&notes);
+        }
+    }
+
+    /// Shows readers the present view.
+    pub(crate) fn publish(&self) {
+        self.cell.publish(self.reducer.view());
+    }
+
+    /// Drops what belongs to namespaces that are no longer configured; the others are not touched.
+    pub(crate) fn retain(&mut self, namespaces: Vec<Graph>) {
+        let notes = self.reducer.retain_namespaces(namespaces, Timestamp::now());
+        self.report(&notes);
+        self.publish();
+    }
+
+    /// Whether a full list would bring back what a cap kept out.
+    pub(crate) fn wants_reset(&self) -> bool {
+        self.reducer.wants_reset()
+    }
+
+    /// Where the view is kept on disk, if it is.
+    pub(crate) const fn mirror(&mut self) -> Option<&mut Mirror> {
+        self.mirror.as_mut()
+    }
+
+    /// Keeps the view elsewhere, or no longer. The next full list fills it.
+    pub(crate) fn set_mirror(&mut self, mirror: Option<Mirror>) {
+        self.mirror = mirror;
+    }
+
+    fn lost(&self, lost: Lost) {
+        for (kind, count) in [
+            (EventKind::Malformed, lost.malformed),
+            (EventKind::OverCapacity, lost.over_capacity),
+        ] {
+            if count > 0 {
+                self.metrics.count(kind, count);
+                tracing::warn!(
+                    kind = kind.as_str(),
+                    count,
+                    "records could not be read and were skipped"
+                );
+            }
+        }
+    }
+
+    fn report(&self, notes: &Notes) {
+        for (kind, count) in notes.counts() {
+            self.metrics.count(kind, count);
+        }
+        for note in notes.lines() {
+            log(note);
+        }
+        if notes.omitted() > 0 {
+            tracing::warn!(
+                count = notes.omitted(),
+                "more records were found wanting than are logged one by one"
+            );
+        }
+    }
+}
+
+/// One line per note. The reducer says each condition once.
+fn log(note: &Note) {
+    // One place decides the level, so that a note cannot be louder here than the fleet model says.
+    macro_rules! say {
+        ($($fields:tt)*) => {
+            match note.level() {
+                Level::Warn => tracing::warn!($($fields)*),
+                Level::Info => tracing::info!($($fields)*),
+                Level::Debug => tracing::debug!($($fields)*),
+            }
+        };
+    }
+    match note {
+        Note::Malformed { key, why } => say!(%key, why = why.as_str(), "skipped a record"),
+        Note::Mismatch { key, what } => {
+            say!(%key, what = what.as_str(), "rejected a record whose key and value contradict each other");
+        }
+        Note::Duplicate {
+            kind,
+            identity,
+            count,
+            keys,
+        } => {
+            say!(
+                kind = kind.as_str(),
+                identity,
+                count,
+                ?keys,
+                "refused records that claim one identity"
+            );
+        }
+        Note::Resolved { kind, identity } => {
+            say!(
+                kind = kind.as_str(),
+                identity,
+                "an identity is claimed once again"
+            );
+        }
+        Note::RoleConflict {
+            worker,
+            component,
+            card,
+        } => say!(
+            namespace = %worker.namespace,
+            instance = worker.instance.hex(),
+            component = component.as_str(),
+            card = card.as_str(),
+            "left out a worker whose component and card name different roles"
+        ),
+        Note::Unsupported { key } => say!(%key, "an event channel has a transport that is not supported"),
+        Note::KeySpaceFull { bucket, cap } => {
+            say!(
+                bucket = bucket.as_str(),
+                cap,
+                "a key space is full; further keys are refused"
+            );
+        }
+        Note::CardDropped { key, bytes } => {
+            say!(%key, bytes, "dropped the opaque part of a model card; the worker stays");
+        }
+        Note::WorkerTooWide { worker, what } => say!(
+            namespace = %worker.namespace,
+            instance = worker.instance.hex(),
+            what = what.as_str(),
+            "a worker declares more than takes part in routing"
+        ),
+        Note::MixedNamespace {
+            graph,
+            namespace,
+            model,
+            prefill,
+            decode,
+            aggregated,
+        } => say!(
+            %graph,
+            %namespace,
+            %model,
+            prefill,
+            decode,
+            aggregated,
+            "a namespace serves a model with split and with aggregated workers; its frontend refuses some pins"
+        ),
+        Note::MixedNamespacesOmitted { reported, omitted } => {
+            say!(
+                reported,
+                omitted,
+                "more namespaces became mixed than are logged one by one"
+            );
+        }
+        Note::Release {
+            worker,
+            field,
+            version,
+        } => say!(
+            namespace = %worker.namespace,
+            instance = worker.instance.hex(),
+            field,
+            %version,
+            "a worker names its release"
+        ),
+    }
+}

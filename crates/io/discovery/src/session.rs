@@ -1,0 +1,173 @@
+//! The life of a watcher: pass after pass, with a back-off between them, until it is asked to stop.
+
+use std::{future::Future, pin::pin, sync::Arc, task::Poll, time::Duration};
+
+use continuum_runtime::{backoff::Backoff, cell::Cell, said::Said};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    error::{Error, ErrorKind},
+    feed::SharedFeed,
+    limits::{COALESCED_CHANGES, SAID, SEED_TIMEOUT},
+    metrics::Metrics,
+    source::{Source, SourceKind, Watch},
+    status::Status,
+};
+
+/// What a watcher writes to.
+#[derive(Clone, Debug)]
+pub(crate) struct Outlet {
+    pub(crate) kind: SourceKind,
+    pub(crate) feed: SharedFeed,
+    pub(crate) status: Arc<Cell<Status>>,
+    pub(crate) metrics: Metrics,
+}
+
+/// How a session ended.
+enum End {
+    Failed(Error),
+    /// A full list would bring back records that a cap had refused.
+    Relist,
+}
+
+/// Runs passes until `stop`. A pass that cannot begin or ends leaves the last view in place.
+pub(crate) async fn drive<S: Source>(
+    mut source: S,
+    outlet: Outlet,
+    mut backoff: Backoff,
+    stop: CancellationToken,
+) {
+    let mut said = Said::new(SAID);
+    while !stop.is_cancelled() {
+        let end = tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            end = pass(&mut source, &outlet, &mut backoff, &mut said) => end,
+        };
+        let delay = backoff.delay();
+        report(&end, delay, &outlet, &mut said);
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            () = sleep(delay) => {}
+        }
+    }
+    outlet.status.update(|status| status.connected = false);
+}
+
+/// One pass, from connecting to the end of its watch.
+async fn pass<S: Source>(
+    source: &mut S,
+    outlet: &Outlet,
+    backoff: &mut Backoff,
+    said: &mut Said<ErrorKind>,
+) -> End {
+    outlet.status.update(|status| status.passes += 1);
+    let began = Instant::now();
+    let (seed, watch) = match timeout(SEED_TIMEOUT, source.open()).await {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(error)) => return End::Failed(error),
+        Err(_elapsed) => return End::Failed(Error::SeedTimeout),
+    };
+    let records = seed.entries.len();
+    outlet.feed.lock().reset(seed);
+    let up = Instant::now();
+    outlet.metrics.resynced(outlet.kind, up - began);
+    outlet.status.update(|status| {
+        status.connected = true;
+        status.synced = true;
+        status.first_sync = true;
+        status.stale = false;
+        status.last_error = None;
+    });
+    tracing::info!(
+        source = outlet.kind.as_str(),
+        records,
+        took_ms = u64::try_from((up - began).as_millis()).unwrap_or(u64::MAX),
+        "discovery is in sync"
+    );
+    let end = follow(watch, &outlet.feed, up + backoff.max()).await;
+    outlet.status.update(|status| status.connected = false);
+    backoff.session_ended(up.elapsed());
+    said.clear();
+    end
+}
+
+/// Applies changes until the watch ends. All changes that are at hand make one view.
+///
+/// Not before `may_relist` is the list read again for a cap's sake: a fleet that stays at its cap must not be
+/// listed over and over.
+async fn follow(mut watch: impl Watch, feed: &SharedFeed, may_relist: Instant) -> End {
+    loop {
+        let mut batch = match watch.next().await {
+            Ok(batch) => batch,
+            Err(error) => return End::Failed(error),
+        };
+        let mut applied = 0;
+        let failed = loop {
+            applied += batch.changes.len();
+            feed.lock().apply(batch);
+            if applied >= COALESCED_CHANGES {
+                break None;
+            }
+            match at_hand(watch.next()).await {
+                Some(Ok(next)) => batch = next,
+                Some(Err(error)) => break Some(error),
+                None => break None,
+            }
+        };
+        let wants_reset = {
+            let feed = feed.lock();
+            feed.publish();
+            feed.wants_reset()
+        };
+        if let Some(error) = failed {
+            return End::Failed(error);
+        }
+        if wants_reset && Instant::now() >= may_relist {
+            return End::Relist;
+        }
+    }
+}
+
+fn report(end: &End, delay: Duration, outlet: &Outlet, said: &mut Said<ErrorKind>) {
+    let retry_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+    let source = outlet.kind.as_str();
+    match end {
+        End::Relist => tracing::info!(
+            source,
+            retry_ms,
+            "there is room again for records that were refused, listing anew"
+        ),
+        End::Failed(error) => {
+            let text = error.to_string();
+            if said.first_time(error.kind()) {
+                tracing::warn!(
+                    source,
+                    error = text,
+                    retry_ms,
+                    "discovery lost its source, the last view stays"
+                );
+            } else {
+                tracing::debug!(source, error = text, retry_ms, "discovery still has no source");
+            }
+            outlet.status.update(|status| status.last_error = Some(text));
+        }
+    }
+}
+
+/// What a future gives without waiting. The future is dropped, so it must be cancel-safe.
+async fn at_hand<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    std::future::poll_fn(|context| {
+        Poll::Ready(match future.as_mut().poll(context) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests;

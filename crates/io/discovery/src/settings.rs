@@ -1,0 +1,240 @@
+//! What the config asks of discovery, and what a change of it means for the running watcher.
+
+use std::{path::PathBuf, time::Duration};
+
+use continuum_config::{
+    Config,
+    model::{DiscoverySource, NamespaceMatch as ConfigMatch},
+};
+use continuum_fleet::{NamespaceMatch, ids::Graph, limits::Limits};
+
+#[cfg(feature = "etcd")]
+use crate::etcd;
+use crate::{
+    etcd::{Auth, Tls},
+    source::SourceKind,
+};
+
+/// A watcher's settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) place: Place,
+    pub(crate) namespaces: Vec<Graph>,
+    pub(crate) namespace_match: NamespaceMatch,
+    pub(crate) backoff: (Duration, Duration),
+    pub(crate) limits: Limits,
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
+/// Where to look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Etcd {
+        endpoints: Vec<String>,
+        tls: Option<Tls>,
+        auth: Option<Auth>,
+    },
+    File {
+        root: PathBuf,
+    },
+    /// A source that this build or release cannot read; its settings do not matter here.
+    Unsupported(SourceKind),
+}
+
+/// Why a watcher is replaced: the word in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    Enabled,
+    Namespace,
+    Namespaces,
+    Connection,
+    Backoff,
+    Source,
+    Other,
+}
+
+/// What to do with the view while a watcher is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    /// Empty it, and forget when workers were first seen.
+    Clear,
+    /// Leave it in place until the first full list of the new watcher.
+    Keep,
+    /// As [`Self::Keep`], but drop what belongs to namespaces that are gone, now.
+    Prune,
+}
+
+impl Reason {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Enabled => "enabled",
+            Self::Namespace => "namespace",
+            Self::Namespaces => "namespaces",
+            Self::Connection => "connection",
+            Self::Backoff => "backoff",
+            Self::Source => "source",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl Settings {
+    /// `None` when discovery is off.
+    pub(crate) fn of(config: &Config) -> Option<Self> {
+        let dynamo = &config.dynamo;
+        if !dynamo.enabled {
+            return None;
+        }
+        let discovery = &dynamo.discovery;
+        let place = match discovery.source {
+            DiscoverySource::Etcd => Place::etcd(&discovery.etcd),
+            DiscoverySource::File => Place::File {
+                root: discovery.file.path.clone().unwrap_or_default(),
+            },
+            DiscoverySource::Kubernetes => Place::Unsupported(SourceKind::Kubernetes),
+            DiscoverySource::KubernetesPods => Place::Unsupported(SourceKind::KubernetesPods),
+        };
+        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let limits = &discovery.limits;
+        let backoff = discovery.backoff();
+        Some(Self {
+            place,
+            namespaces: discovery.namespaces().into_iter().map(Graph::from).collect(),
+            namespace_match: match discovery.namespace_match {
+                ConfigMatch::Generation => NamespaceMatch::Generation,
+                ConfigMatch::Exact => NamespaceMatch::Exact,
+                ConfigMatch::Prefix => NamespaceMatch::Prefix,
+            },
+            backoff: (backoff.initial, backoff.max),
+            limits: Limits {
+                record_bytes: size(limits.max_record_bytes),
+                retained_card_bytes: size(limits.max_retained_card_bytes),
+                retained_cards_total_bytes: size(limits.max_retained_cards_total_bytes),
+                records_per_keyspace: size(limits.max_records_per_keyspace.into()),
+            },
+            state_dir: dynamo.state_dir.clone(),
+        })
+    }
+
+    pub(crate) const fn kind(&self) -> SourceKind {
+        match &self.place {
+            Place::Etcd { .. } => SourceKind::Etcd,
+            Place::File { .. } => SourceKind::File,
+            Place::Unsupported(kind) => *kind,
+        }
+    }
+
+    /// Whether this build can read the source.
+    pub(crate) const fn supported(&self) -> bool {
+        match &self.place {
+            Place::Etcd { .. } => cfg!(feature = "etcd"),
+            Place::File { .. } => true,
+            Place::Unsupported(_) => false,
+        }
+    }
+
+    pub(crate) fn reducer(&self) -> continuum_fleet::Settings {
+        continuum_fleet::Settings {
+            namespaces: self.namespaces.clone(),
+            namespace_match: self.namespace_match,
+            limits: self.limits,
+        }
+    }
+
+    /// Source, place and namespaces in words: what a kept view must have come from to be used.
+    pub(crate) fn scope(&self) -> String {
+        let place = match &self.place {
+            Place::Etcd { endpoints, .. } => endpoints.join(","),
+            Place::File { root } => root.display().to_string(),
+            Place::Unsupported(_) => String::new(),
+        };
+        let names: Vec<&str> = self.namespaces.iter().map(Graph::as_str).collect();
+        format!(
+            "{} {place} {} {}",
+            self.kind().as_str(),
+            self.namespace_match.as_str(),
+            names.join(",")
+        )
+    }
+
+    /// How the running watcher must be replaced to serve `new`; `None` when it may stay.
+    pub(crate) fn change(&self, new: &Self) -> Option<(Reason, View)> {
+        if self == new {
+            return None;
+        }
+        if self.kind() != new.kind() {
+            return Some((Reason::Source, View::Clear));
+        }
+        match (&self.place, &new.place) {
+            (Place::Etcd { endpoints: old, .. }, Place::Etcd { endpoints: new, .. }) if old != new => {
+                return Some((Reason::Connection, View::Clear));
+            }
+            (Place::File { root: old }, Place::File { root: new }) if old != new => {
+                return Some((Reason::Connection, View::Clear));
+            }
+            _ => {}
+        }
+        if self.namespace_match != new.namespace_match {
+            return Some((Reason::Namespace, View::Clear));
+        }
+        if self.limits != new.limits {
+            return Some((Reason::Other, View::Clear));
+        }
+        if self.namespaces != new.namespaces {
+            let kept = self.namespaces.iter().any(|name| new.namespaces.contains(name));
+            return Some(if kept {
+                (Reason::Namespaces, View::Prune)
+            } else {
+                (Reason::Namespace, View::Clear)
+            });
+        }
+        if self.place != new.place {
+            // The same members with other credentials or certificates: the fleet is the same.
+            return Some((Reason::Connection, View::Keep));
+        }
+        if self.backoff != new.backoff {
+            return Some((Reason::Backoff, View::Keep));
+        }
+        Some((Reason::Other, View::Keep))
+    }
+}
+
+impl Place {
+    fn etcd(etcd: &continuum_config::model::Etcd) -> Self {
+        let tls = etcd.tls.as_ref().map(|tls| Tls {
+            ca_cert: tls.ca_cert.clone(),
+            client: match (&tls.client_cert, &tls.client_key) {
+                (Some(cert), Some(key)) => Some((cert.clone(), key.path().to_owned())),
+                (Some(_) | None, Some(_) | None) => None,
+            },
+            server_name: tls.server_name.clone(),
+        });
+        Self::Etcd {
+            endpoints: etcd.endpoints.iter().map(ToString::to_string).collect(),
+            // `https` endpoints without a block of their own: the system's roots.
+            tls: tls.or_else(|| etcd.uses_tls().then(Tls::default)),
+            auth: etcd.auth.as_ref().map(|auth| Auth {
+                username: auth.username.clone(),
+                password: auth.password.expose().to_owned(),
+            }),
+        }
+    }
+}
+
+#[cfg(feature = "etcd")]
+impl Settings {
+    /// Settings of the etcd source.
+    pub(crate) fn etcd(&self) -> Option<etcd::Settings> {
+        match &self.place {
+            Place::Etcd { endpoints, tls, auth } => Some(etcd::Settings {
+                tls: tls.clone(),
+                auth: auth.clone(),
+                ..etcd::Settings::new(endpoints.clone(), self.namespaces.clone(), self.namespace_match)
+            }),
+            Place::File { .. } | Place::Unsupported(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

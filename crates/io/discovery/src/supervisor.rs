@@ -1,0 +1,314 @@
+//! Keeps one watcher running that serves the present config.
+
+use std::{future::pending, sync::Arc};
+
+use continuum_config::Config;
+use continuum_fleet::{EventKind, view::FleetView};
+use continuum_runtime::{
+    backoff::Backoff,
+    cell::Cell,
+    tasks::{Spawner, Task},
+};
+use prometheus::Registry;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+#[cfg(feature = "etcd")]
+use crate::etcd::Etcd;
+use crate::{
+    feed::SharedFeed,
+    file::FileStore,
+    limits::STOP_GRACE,
+    metrics::Metrics,
+    session::{Outlet, drive},
+    settings::{Place, Reason, Settings, View},
+    source::Signals,
+    state::{self, Keep, Mirror},
+    status::Status,
+};
+
+/// Discovery of this process: what it finds, and how it fares. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Discovery {
+    fleet: Arc<Cell<FleetView>>,
+    status: Arc<Cell<Status>>,
+}
+
+impl Discovery {
+    /// Starts discovery, which follows `config` from now on, and registers its metrics.
+    ///
+    /// # Errors
+    /// When discovery metrics are registered already.
+    pub fn spawn(
+        spawner: &Spawner,
+        config: watch::Receiver<Arc<Config>>,
+        registry: &Registry,
+    ) -> Result<Self, prometheus::Error> {
+        let this = Self {
+            fleet: Arc::default(),
+            status: Arc::default(),
+        };
+        let metrics = Metrics::register(registry, &this.fleet, &this.status)?;
+        let supervisor = Supervisor {
+            spawner: spawner.clone(),
+            fleet: Arc::clone(&this.fleet),
+            status: Arc::clone(&this.status),
+            metrics,
+            running: None,
+        };
+        spawner.essential("discovery", |stop| async move {
+            supervisor.run(config, stop).await;
+            Ok(())
+        });
+        Ok(this)
+    }
+
+    /// The present fleet; empty while discovery is off.
+    #[must_use]
+    pub fn fleet(&self) -> Arc<Cell<FleetView>> {
+        Arc::clone(&self.fleet)
+    }
+
+    /// How discovery fares.
+    #[must_use]
+    pub fn status(&self) -> Arc<Cell<Status>> {
+        Arc::clone(&self.status)
+    }
+}
+
+struct Supervisor {
+    spawner: Spawner,
+    fleet: Arc<Cell<FleetView>>,
+    status: Arc<Cell<Status>>,
+    metrics: Metrics,
+    running: Option<Running>,
+}
+
+/// A watcher and what it works with.
+struct Running {
+    settings: Settings,
+    feed: SharedFeed,
+    /// `None` for a source that this build cannot read.
+    task: Option<Task>,
+}
+
+impl Supervisor {
+    async fn run(mut self, mut config: watch::Receiver<Arc<Config>>, stop: CancellationToken) {
+        loop {
+            // Marked as seen before it is read: a reload during a transition is seen right after it.
+            let wanted = Settings::of(&config.borrow_and_update().clone());
+            self.become_like(wanted).await;
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                changed = config.changed() => if changed.is_err() {
+                    stop.cancelled().await;
+                    break;
+                },
+                () = ended(self.running.as_mut().and_then(|running| running.task.as_mut())) => {
+                    if stop.is_cancelled() {
+                        break;
+                    }
+                    tracing::error!("the discovery watcher has ended by itself, starting it again");
+                    self.running = None;
+                }
+            }
+        }
+        if let Some(Running { task: Some(task), .. }) = self.running.take() {
+            task.stop(STOP_GRACE).await;
+        }
+    }
+
+    /// Stops, starts or replaces the watcher.
+    async fn become_like(&mut self, wanted: Option<Settings>) {
+        let (reason, view) = match (&self.running, &wanted) {
+            (None, None) => return,
+            (Some(_), None) => {
+                self.stop().await;
+                self.clear();
+                self.status.update(|status| {
+                    *status = Status {
+                        restarts: status.restarts,
+                        passes: status.passes,
+                        ..Status::default()
+                    }
+                });
+                tracing::info!(reason = Reason::Enabled.as_str(), "discovery is off");
+                return;
+            }
+            (None, Some(_)) => (Reason::Enabled, View::Clear),
+            (Some(running), Some(wanted)) => match running.settings.change(wanted) {
+                None => return,
+                Some(change) => change,
+            },
+        };
+        let Some(settings) = wanted else { return };
+        let feed = self.stop().await;
+        let first = self.status.load().restarts == 0 && self.status.load().passes == 0;
+        if first {
+            tracing::info!(
+                source = settings.kind().as_str(),
+                scope = settings.scope(),
+                "discovery starts"
+            );
+        } else {
+            self.metrics.count(EventKind::Restart, 1);
+            tracing::info!(
+                source = settings.kind().as_str(),
+                reason = reason.as_str(),
+                "discovery restarts"
+            );
+        }
+        self.status.update(|status| {
+            status.enabled = true;
+            status.source = Some(settings.kind());
+            status.supported = settings.supported();
+            status.signals = if status.supported {
+                settings.kind().signals()
+            } else {
+                Signals::default()
+            };
+            status.namespaces.clone_from(&settings.namespaces);
+            status.connected = false;
+            status.synced = false;
+            status.last_error = None;
+            status.restarts += u64::from(!first);
+        });
+        let feed = self.feed(&settings, feed, view).await;
+        let task = self.start(&settings, &feed);
+        self.running = Some(Running { settings, feed, task });
+    }
+
+    async fn stop(&mut self) -> Option<SharedFeed> {
+        let Running { feed, task, .. } = self.running.take()?;
+        if let Some(task) = task {
+            task.stop(STOP_GRACE).await;
+        }
+        Some(feed)
+    }
+
+    fn clear(&self) {
+        self.fleet.publish(FleetView::default());
+        self.status.update(|status| status.stale = false);
+    }
+
+    /// The feed of the next watcher: the one before, or a new one.
+    async fn feed(&self, settings: &Settings, before: Option<SharedFeed>, view: View) -> SharedFeed {
+        let keep = settings.state_dir.clone().map(|dir| Keep {
+            dir,
+            scope: settings.scope(),
+        });
+        let mirror = keep.clone().map(Mirror::new);
+        match (before, view) {
+            (Some(feed), View::Keep | View::Prune) => {
+                {
+                    let mut held = feed.lock();
+                    held.set_mirror(mirror);
+                    if view == View::Prune {
+                        held.retain(settings.namespaces.clone());
+                    }
+                }
+                feed
+            }
+            (Some(_) | None, View::Keep | View::Prune | View::Clear) => {
+                self.clear();
+                let feed = SharedFeed::new(
+                    settings.reducer(),
+                    Arc::clone(&self.fleet),
+                    self.metrics.clone(),
+                    None,
+                );
+                if let Some(keep) = keep {
+                    self.restore(keep, &feed).await;
+                }
+                feed.lock().set_mirror(mirror);
+                feed
+            }
+        }
+    }
+
+    /// Begins with the view that an earlier process kept.
+    async fn restore(&self, keep: Keep, feed: &SharedFeed) {
+        let Some(entries) = state::load(keep).await else {
+            return;
+        };
+        let records = entries.len();
+        feed.lock().reset(crate::source::Seed {
+            entries,
+            ..Default::default()
+        });
+        let workers = self.fleet.load().workers.len();
+        self.status.update(|status| status.stale = true);
+        tracing::info!(
+            records,
+            workers,
+            "began with the kept view of the fleet, stale until the first sync"
+        );
+    }
+
+    fn start(&self, settings: &Settings, feed: &SharedFeed) -> Option<Task> {
+        let outlet = Outlet {
+            kind: settings.kind(),
+            feed: feed.clone(),
+            status: Arc::clone(&self.status),
+            metrics: self.metrics.clone(),
+        };
+        let (initial, max) = settings.backoff;
+        let backoff = Backoff::new(initial, max);
+        let keep = settings.state_dir.is_some();
+        match &settings.place {
+            #[cfg(feature = "etcd")]
+            Place::Etcd { .. } => {
+                let source = Etcd::new(settings.etcd()?, usize::from(rand::random::<u8>()));
+                Some(self.watcher(source, outlet, backoff, keep))
+            }
+            Place::File { root } => {
+                let most = u64::try_from(settings.limits.record_bytes).unwrap_or(u64::MAX);
+                Some(self.watcher(FileStore::new(root.clone(), most), outlet, backoff, keep))
+            }
+            #[cfg(not(feature = "etcd"))]
+            Place::Etcd { .. } => self.unsupported(settings),
+            Place::Unsupported(_) => self.unsupported(settings),
+        }
+    }
+
+    fn watcher<S: crate::source::Source + 'static>(
+        &self,
+        source: S,
+        outlet: Outlet,
+        backoff: Backoff,
+        keep: bool,
+    ) -> Task {
+        self.spawner.spawn("discovery watcher", |stop| async move {
+            let feed = outlet.feed.clone();
+            let watching = drive(source, outlet, backoff, stop.clone());
+            if keep {
+                tokio::join!(watching, state::keep(feed, stop));
+            } else {
+                watching.await;
+            }
+        })
+    }
+
+    fn unsupported(&self, settings: &Settings) -> Option<Task> {
+        let error = crate::error::Error::Unsupported(settings.kind().as_str()).to_string();
+        tracing::warn!(
+            source = settings.kind().as_str(),
+            error,
+            "discovery finds nothing"
+        );
+        self.status.update(|status| status.last_error = Some(error));
+        None
+    }
+}
+
+/// The end of a watcher, which has none by itself.
+async fn ended(task: Option<&mut Task>) {
+    match task {
+        Some(task) => task.ended().await,
+        None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;
