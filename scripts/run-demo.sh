@@ -55,7 +55,7 @@ await() {
 
 say "starting the simulated fleet"
 # In sessions of their own, so that Ctrl-C reaches this script alone and the router can end before its fleet does.
-setsid "$bin/continuum-fleet-sim" --store "$run/store" --frontend "127.0.0.1:$frontend" >"$run/fleet.log" 2>&1 </dev/null &
+setsid "$bin/fleet-sim" --store "$run/store" --frontend "127.0.0.1:$frontend" >"$run/fleet.log" 2>&1 </dev/null &
 fleet=$!
 pids=("$fleet")
 await fleet "$fleet" "http://127.0.0.1:$frontend/health"
