@@ -1,1 +1,28 @@
-//! In the making.
+//! Subscriptions to the event plane of a fleet: what workers publish of their load, brought to the store.
+//!
+//! ```text
+//! FleetView ─▶ Supervisor ─ one task per publisher ─▶ Connector ─▶ client (ZMTP) ─▶ LoadSink
+//!                     └──── one task per broker endpoint ───────────────────────────────┘
+//! ```
+//!
+//! Endpoints come from records that the fleet wrote and are not trusted: they are resolved once per
+//! connection, judged against the allowed networks, and everything a peer says is bounded by
+//! `continuum-wire`. This crate holds no routing rule: what a sample is worth is the store's business.
+
+pub mod client;
+pub mod connector;
+pub mod limits;
+pub mod metrics;
+pub mod sink;
+pub mod status;
+pub mod supervisor;
+
+mod broker;
+mod sequence;
+mod subscription;
+
+pub use connector::Connector;
+pub use metrics::{Metrics, Outcome};
+pub use sink::{LoadSink, StoreSink};
+pub use status::{Row, State, Via};
+pub use supervisor::{Handle, Settings, spawn};

@@ -1,5 +1,12 @@
 //! What real workers of three Dynamo versions sent, through the whole decoder and back.
 
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "tests read fixtures and stop at the first surprise"
+)]
+
 use std::{fs, path::PathBuf};
 
 use continuum_wire::{

@@ -1,0 +1,256 @@
+//! Publishers behind ZeroMQ brokers: a set of XPUB endpoints that all relay the same publishers.
+//!
+//! A fleet in broker mode registers no publisher, so one connection carries many: frame 1 tells the scope, the
+//! publisher is whoever the message names, and a message that came through one broker is a duplicate on the
+//! next.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use continuum_fleet::{
+    ids::{Namespace, PublisherId},
+    view::{FleetView, Topic},
+};
+use continuum_wire::{ActiveLoad, Delivery, Expected, Limits, Refusal, subject::Scope, zmtp::Message};
+
+use crate::{
+    client::Handler,
+    limits::{MAX_BROKER_PUBLISHERS, MAX_BROKER_SUBJECTS},
+    metrics::{Metrics, Outcome},
+    sequence::{Step, step},
+    sink::LoadSink,
+    subscription::Session,
+};
+
+/// Full subjects and the namespace of each.
+pub(crate) type Subjects = BTreeMap<Box<[u8]>, Namespace>;
+
+/// The subjects under which workers of the view may publish, in all three scopes. `covers` picks namespaces.
+pub(crate) fn subjects(view: &FleetView, covers: impl Fn(&Namespace) -> bool) -> Subjects {
+    let topic = Topic::KvMetrics.as_str();
+    let mut subjects = Subjects::new();
+    for (key, worker) in &view.workers {
+        if !covers(&key.namespace) {
+            continue;
+        }
+        if subjects.len() + 3 > MAX_BROKER_SUBJECTS {
+            break;
+        }
+        let namespace = key.namespace.as_str();
+        let (component, endpoint) = (Some(&*worker.component), Some(&*worker.endpoint));
+        let scopes = [
+            Scope {
+                namespace,
+                component,
+                endpoint,
+            },
+            Scope {
+                namespace,
+                component,
+                endpoint: None,
+            },
+            Scope {
+                namespace,
+                component: None,
+                endpoint: None,
+            },
+        ];
+        for scope in scopes {
+            subjects.insert(scope.subject(topic).into_bytes().into(), key.namespace.clone());
+        }
+    }
+    subjects
+}
+
+/// What the connections to one set of brokers share.
+pub(crate) struct Group {
+    sink: Arc<dyn LoadSink>,
+    metrics: Metrics,
+    shared: Mutex<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    subjects: Arc<Subjects>,
+    connected: usize,
+    recent: Recent,
+}
+
+impl Group {
+    pub(crate) fn new(sink: Arc<dyn LoadSink>, metrics: Metrics) -> Self {
+        Self {
+            sink,
+            metrics,
+            shared: Mutex::default(),
+        }
+    }
+
+    /// Takes over what is asked of the brokers.
+    pub(crate) fn ask(&self, subjects: Subjects) {
+        let mut shared = self.lock();
+        let before = covered(&shared.subjects);
+        let after = covered(&subjects);
+        shared.subjects = Arc::new(subjects);
+        if shared.connected > 0 {
+            before
+                .difference(&after)
+                .for_each(|namespace| self.sink.broker_covers(namespace, false));
+            after
+                .difference(&before)
+                .for_each(|namespace| self.sink.broker_covers(namespace, true));
+        }
+    }
+
+    fn connected(&self) {
+        let mut shared = self.lock();
+        shared.connected += 1;
+        if shared.connected == 1 {
+            // While no broker was connected, any publisher may have spoken.
+            for publisher in shared.recent.drain() {
+                self.sink.forget(publisher);
+            }
+            covered(&shared.subjects)
+                .iter()
+                .for_each(|namespace| self.sink.broker_covers(namespace, true));
+        }
+    }
+
+    fn lost(&self) {
+        let mut shared = self.lock();
+        shared.connected = shared.connected.saturating_sub(1);
+        if shared.connected == 0 {
+            covered(&shared.subjects)
+                .iter()
+                .for_each(|namespace| self.sink.broker_covers(namespace, false));
+        }
+    }
+
+    fn accept(&self, message: &Message<'_>) -> Result<Outcome, Refusal> {
+        let subject = message.frame(0).ok_or(Refusal::Malformed)?;
+        let subjects = Arc::clone(&self.lock().subjects);
+        let namespace = subjects.get(subject).ok_or(Refusal::TopicMismatch)?;
+        let topic = Topic::KvMetrics.as_str();
+        let expected = Expected {
+            topic,
+            first_frame: None,
+            publisher: None,
+        };
+        let limits = Limits::KV_METRICS.brokered();
+        let delivery = Delivery::decode(message, &expected, &limits)?;
+        let load = ActiveLoad::decode(&delivery.payload, &limits)?;
+        match self.lock().recent.step(delivery.publisher, delivery.sequence) {
+            Step::Duplicate => return Ok(Outcome::Duplicate),
+            Step::Gap => {
+                self.metrics.count(Outcome::Gap);
+                self.sink.forget(delivery.publisher);
+            }
+            Step::First | Step::Next => {}
+        }
+        Ok(self
+            .sink
+            .apply(delivery.publisher, namespace, delivery.sequence, &load)
+            .into())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn covered(subjects: &Subjects) -> BTreeSet<Namespace> {
+    subjects.values().cloned().collect()
+}
+
+/// One connection of a group.
+pub(crate) struct Relayed {
+    group: Arc<Group>,
+    live: bool,
+}
+
+impl Relayed {
+    pub(crate) const fn new(group: Arc<Group>) -> Self {
+        Self { group, live: false }
+    }
+}
+
+impl Handler for Relayed {
+    fn ready(&mut self) {
+        self.live = true;
+        self.group.connected();
+    }
+
+    fn message(&mut self, message: &Message<'_>) {
+        let outcome = self.group.accept(message).unwrap_or_else(Outcome::Refused);
+        self.group.metrics.count(outcome);
+    }
+}
+
+impl Session for Relayed {
+    fn lost(&mut self) {
+        if std::mem::take(&mut self.live) {
+            self.group.lost();
+        }
+    }
+}
+
+impl Drop for Relayed {
+    fn drop(&mut self) {
+        self.lost();
+    }
+}
+
+/// The last sequence of each publisher, in two generations: when the young one is full the old one, with
+/// everybody who was silent since, is let go.
+#[derive(Debug, Default)]
+struct Recent {
+    young: HashMap<PublisherId, u64>,
+    old: HashMap<PublisherId, u64>,
+}
+
+impl Recent {
+    /// Judges a number and, unless it is a duplicate, remembers it.
+    fn step(&mut self, publisher: PublisherId, sequence: u64) -> Step {
+        let last = self
+            .young
+            .get(&publisher)
+            .or_else(|| self.old.get(&publisher))
+            .copied();
+        let step = step(last, sequence);
+        if step != Step::Duplicate {
+            if self.young.len() >= MAX_BROKER_PUBLISHERS / 2 && !self.young.contains_key(&publisher) {
+                self.old = std::mem::take(&mut self.young);
+            }
+            self.young.insert(publisher, sequence);
+        }
+        step
+    }
+
+    fn drain(&mut self) -> BTreeSet<PublisherId> {
+        self.young
+            .drain()
+            .chain(self.old.drain())
+            .map(|(publisher, _)| publisher)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_publishers_is_bounded_and_keeps_the_active() {
+        let mut recent = Recent::default();
+        let active = PublisherId::new(u64::MAX);
+        for id in 0..4 * MAX_BROKER_PUBLISHERS as u64 {
+            recent.step(PublisherId::new(id), 0);
+            assert_ne!(recent.step(active, id), Step::Gap, "{id}");
+            assert!(recent.young.len() + recent.old.len() <= MAX_BROKER_PUBLISHERS);
+        }
+        assert_eq!(recent.step(active, 7), Step::Duplicate);
+        assert!(recent.drain().contains(&active));
+        assert_eq!(recent.step(active, 7), Step::First);
+    }
+}

@@ -1,0 +1,176 @@
+//! How a publisher is reached.
+//!
+//! An endpoint is text that somebody wrote into a registry. Its host is resolved once for a connection, and
+//! only addresses that passed the check are connected to: nothing between check and connect can change them.
+
+use std::{
+    fmt,
+    future::Future,
+    io,
+    net::{IpAddr, SocketAddr, ToSocketAddrs as _},
+    pin::Pin,
+    sync::Arc,
+};
+
+use continuum_config::value::TcpEndpoint;
+use continuum_fleet::{
+    ids::{Namespace, PublisherId},
+    view::Topic,
+};
+use ipnet::IpNet;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    sync::Semaphore,
+    task::spawn_blocking,
+    time::timeout,
+};
+
+use crate::limits::{CONNECT_TIMEOUT, KEEPALIVE_EVERY, KEEPALIVE_PROBES, MAX_ADDRESSES, MAX_LOOKUPS};
+
+/// Something that bytes flow through.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// What is to be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// What is subscribed to.
+    pub family: Topic,
+    /// Namespace of the publisher's scope; `None` for a broker of several.
+    pub namespace: Option<Namespace>,
+    /// The publisher; `None` for a broker.
+    pub publisher: Option<PublisherId>,
+    /// `tcp://host:port`, as advertised.
+    pub endpoint: Arc<str>,
+}
+
+/// A connection under way.
+pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, Error>> + Send + 'a>>;
+
+/// Opens a byte stream to a publisher.
+pub trait Connector: fmt::Debug + Send + Sync + 'static {
+    /// Connects. The caller sets no deadline: the connector keeps its own.
+    fn connect<'a>(&'a self, target: &'a Target) -> Connecting<'a>;
+}
+
+/// Why there is no stream.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The endpoint is not `tcp://host:port`.
+    #[error("endpoint is not tcp://host:port")]
+    Endpoint,
+    /// The host has no address.
+    #[error("host does not resolve: {0}")]
+    Resolve(#[source] io::Error),
+    /// No address of the host lies in an allowed network.
+    #[error("no address in dynamo.load.direct_allow_cidrs")]
+    NotAllowed,
+    /// Every allowed address failed; this is the last failure.
+    #[error("does not connect: {0}")]
+    Connect(#[source] io::Error),
+    /// Not resolved and connected in time.
+    #[error("not connected in time")]
+    Timeout,
+}
+
+impl Error {
+    /// Whether the endpoint itself is refused, rather than out of reach for the moment.
+    #[must_use]
+    pub const fn is_refusal(&self) -> bool {
+        match self {
+            Self::Endpoint | Self::NotAllowed => true,
+            Self::Resolve(_) | Self::Connect(_) | Self::Timeout => false,
+        }
+    }
+}
+
+/// Connects to the advertised address over TCP.
+#[derive(Clone, Debug)]
+pub struct Direct {
+    allowed: Arc<[IpNet]>,
+    lookups: Arc<Semaphore>,
+}
+
+impl Direct {
+    /// With networks, only addresses within them are connected to; without, all are.
+    #[must_use]
+    pub fn new(allowed: impl Into<Arc<[IpNet]>>) -> Self {
+        Self {
+            allowed: allowed.into(),
+            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
+        }
+    }
+
+    async fn open(&self, endpoint: &str) -> Result<TcpStream, Error> {
+        let endpoint = TcpEndpoint::parse(endpoint).map_err(|_| Error::Endpoint)?;
+        let addresses = self.resolve(&endpoint).await?;
+        let allows = |address: &SocketAddr| self.allows(address.ip());
+        let allowed: Vec<_> = addresses.into_iter().filter(allows).take(MAX_ADDRESSES).collect();
+        // An address that swallows packets must not use up the time of the others.
+        let share = CONNECT_TIMEOUT / u32::try_from(allowed.len()).unwrap_or(1).max(1);
+        let mut last = Error::NotAllowed;
+        for address in allowed {
+            match timeout(share, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => return tuned(stream).map_err(Error::Connect),
+                Ok(Err(error)) => last = Error::Connect(error),
+                Err(_) => last = Error::Timeout,
+            }
+        }
+        Err(last)
+    }
+
+    /// One look-up, on a thread that may block. The permit stays with the thread: a look-up that hangs longer
+    /// than its connection still counts.
+    async fn resolve(&self, endpoint: &TcpEndpoint) -> Result<Vec<SocketAddr>, Error> {
+        if let Ok(ip) = endpoint.host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(ip, endpoint.port)]);
+        }
+        let (host, port) = (endpoint.host.clone(), endpoint.port);
+        let permit = Arc::clone(&self.lookups)
+            .acquire_owned()
+            .await
+            .map_err(|_| Error::Resolve(io::ErrorKind::Other.into()))?;
+        let looked_up = spawn_blocking(move || {
+            let addresses = (&*host, port).to_socket_addrs().map(Iterator::collect);
+            drop(permit);
+            addresses
+        });
+        looked_up
+            .await
+            .map_err(|lost| Error::Resolve(io::Error::other(lost)))?
+            .map_err(Error::Resolve)
+    }
+
+    fn allows(&self, ip: IpAddr) -> bool {
+        // `::ffff:10.0.0.7` is 10.0.0.7.
+        let ip = ip.to_canonical();
+        self.allowed.is_empty() || self.allowed.iter().any(|network| network.contains(&ip))
+    }
+}
+
+impl Connector for Direct {
+    fn connect<'a>(&'a self, target: &'a Target) -> Connecting<'a> {
+        Box::pin(async {
+            match timeout(CONNECT_TIMEOUT, self.open(&target.endpoint)).await {
+                Ok(opened) => opened.map(|stream| Box::new(stream) as Box<dyn Stream>),
+                Err(_) => Err(Error::Timeout),
+            }
+        })
+    }
+}
+
+fn tuned(stream: TcpStream) -> io::Result<TcpStream> {
+    stream.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_EVERY)
+        .with_interval(KEEPALIVE_EVERY)
+        .with_retries(KEEPALIVE_PROBES);
+    SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests;

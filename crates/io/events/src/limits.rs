@@ -1,0 +1,52 @@
+//! Every limit and time of this crate, with its reason.
+
+use std::time::Duration;
+
+/// Resolving and connecting, together.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// From the open socket to the peer's READY.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A peer that has said nothing for this long is pinged. Idle workers are silent, so most are.
+pub const PING_AFTER: Duration = Duration::from_secs(15);
+
+/// A peer that knows PING and has been silent for this long is dropped: three pings went unanswered.
+pub const SILENT_AFTER: Duration = Duration::from_secs(60);
+
+/// A peer that does not take our few bytes for this long is dropped.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// First ceiling of the wait before a new connection.
+pub const RECONNECT_INITIAL: Duration = Duration::from_millis(500);
+
+/// Last ceiling; also how long a session must have lasted to forget earlier failures.
+pub const RECONNECT_MAX: Duration = Duration::from_secs(30);
+
+/// What a task gets to end by itself.
+pub const STOP_GRACE: Duration = Duration::from_secs(5);
+
+/// Read buffer of one subscription, in bytes. Several samples fit; thousands of subscriptions stay cheap.
+pub const READ_BUFFER_BYTES: usize = 2048;
+
+/// Look-ups at a time. They block a thread each, and an endpoint's host may hang in the resolver.
+pub const MAX_LOOKUPS: usize = 16;
+
+/// Addresses of one host that are tried.
+pub const MAX_ADDRESSES: usize = 8;
+
+/// TCP keep-alive: idle time and interval, for peers that know no PING.
+pub const KEEPALIVE_EVERY: Duration = Duration::from_secs(15);
+
+/// Unanswered keep-alive probes after which the kernel gives up.
+pub const KEEPALIVE_PROBES: u32 = 3;
+
+/// Publishers behind one set of brokers whose sequence is remembered. Brokers relay whom they like; beyond
+/// this the longest silent ones are forgotten.
+pub const MAX_BROKER_PUBLISHERS: usize = 16_384;
+
+/// Subjects asked of one broker: three per component of each namespace.
+pub const MAX_BROKER_SUBJECTS: usize = 1024;
+
+/// Endpoints of all brokers together.
+pub const MAX_BROKER_ENDPOINTS: usize = 64;
