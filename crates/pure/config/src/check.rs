@@ -1,0 +1,326 @@
+//! The tree against the schema: unknown keys, types, ranges, forms. All problems are collected.
+//!
+//! What is wrong is replaced (by its default, or by the schema's example where a value is needed), so that the
+//! rules that look at several fields can go on. They keep quiet about places that are in doubt.
+
+mod scalar;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value as Json, json};
+
+use crate::{
+    limits::MAX_SHOWN_CHARS,
+    problem::Problem,
+    schema,
+    tree::{At, Entry, Node, Value, push_index, push_key},
+};
+
+/// What became of a tree.
+pub(crate) struct Checked {
+    /// Values that fit the schema.
+    pub(crate) json: Json,
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) places: Places,
+}
+
+/// Where each path was written, and which of them are in doubt.
+#[derive(Default)]
+pub(crate) struct Places {
+    at: BTreeMap<String, At>,
+    doubtful: BTreeSet<String>,
+}
+
+impl Places {
+    /// Where a path was written; the nearest container for what was not.
+    pub(crate) fn of(&self, path: &str) -> At {
+        let mut path = path;
+        loop {
+            if let Some(at) = self.at.get(path) {
+                return *at;
+            }
+            match path.rfind(['.', '[']) {
+                Some(end) => path = path.get(..end).unwrap_or_default(),
+                None => return At::START,
+            }
+        }
+    }
+
+    /// Whether the path was written.
+    pub(crate) fn written(&self, path: &str) -> bool {
+        self.at.contains_key(path)
+    }
+
+    /// Whether a problem stands already at the path, in it or around it.
+    pub(crate) fn in_doubt(&self, path: &str) -> bool {
+        self.doubtful
+            .iter()
+            .any(|doubtful| within(doubtful, path) || within(path, doubtful))
+    }
+}
+
+/// Whether `path` is `container` or lies in it.
+fn within(path: &str, container: &str) -> bool {
+    path.strip_prefix(container)
+        .is_some_and(|rest| container.is_empty() || rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+/// Checks a tree. `doubtful`: paths that have a problem already.
+pub(crate) fn check(root: &Node, doubtful: impl IntoIterator<Item = String>) -> Checked {
+    let places = Places {
+        at: BTreeMap::new(),
+        doubtful: doubtful.into_iter().collect(),
+    };
+    let mut check = Check {
+        problems: Vec::new(),
+        places,
+    };
+    let json = check
+        .node(schema::checked(), root, &mut String::new())
+        .unwrap_or_else(|| json!({}));
+    Checked {
+        json,
+        problems: check.problems,
+        places: check.places,
+    }
+}
+
+struct Check {
+    problems: Vec<Problem>,
+    places: Places,
+}
+
+impl Check {
+    fn report(&mut self, path: &str, at: At, message: String) {
+        self.places.doubtful.insert(path.to_owned());
+        self.problems.push(Problem {
+            path: path.to_owned(),
+            line: at.line,
+            column: at.column,
+            message,
+        });
+    }
+
+    /// The node as a value that fits the schema; `None` when it is better left out.
+    fn node(&mut self, field: &Json, node: &Node, path: &mut String) -> Option<Json> {
+        let options = schema::alternatives(field);
+        let schema = options
+            .iter()
+            .find(|option| fits(option, &node.value))
+            .or_else(|| options.first())?;
+        match &node.value {
+            Value::Null => None,
+            Value::Map(entries) if schema::takes(schema, "object") => {
+                Some(self.map(schema, entries, node.at, path))
+            }
+            Value::List(items) if schema::takes(schema, "array") => {
+                Some(self.list(schema, items, node.at, path))
+            }
+            // A problem of expansion was reported already; the text is not what it should be.
+            Value::Text(_) if self.places.doubtful.contains(path.as_str()) => None,
+            Value::Bool(_)
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Text(_)
+            | Value::List(_)
+            | Value::Map(_) => {
+                // Bounds stand beside a reference or an alternative, forms inside.
+                match scalar::check(schema, field, &node.value) {
+                    Ok(json) => Some(json),
+                    Err(message) => {
+                        self.report(path, node.at, message);
+                        None
+                    }
+                }
+            }
+        }
+    }
+
+    fn map(&mut self, schema: &Json, entries: &[Entry], at: At, path: &mut String) -> Json {
+        let none = Map::new();
+        let properties = schema
+            .get("properties")
+            .and_then(Json::as_object)
+            .unwrap_or(&none);
+        let others = schema
+            .get("additionalProperties")
+            .filter(|others| others.is_object());
+        let length = path.len();
+        let mut json = Map::new();
+        for entry in entries {
+            push_key(path, &entry.key);
+            self.places.at.insert(path.clone(), entry.value.at);
+            match properties.get(&entry.key).or(others) {
+                Some(field) => {
+                    if let Some(value) = self.node(field, &entry.value, path) {
+                        json.insert(entry.key.clone(), value);
+                    }
+                }
+                None => {
+                    let known = nearest(&entry.key, properties.keys().map(String::as_str));
+                    self.report(path, entry.at, unknown_key(&entry.key, known, properties));
+                    path.truncate(length);
+                    // What was meant is not missing.
+                    if let Some(known) = known {
+                        push_key(path, known);
+                        self.places.doubtful.insert(path.clone());
+                    }
+                }
+            }
+            path.truncate(length);
+        }
+        self.require(schema, properties, at, path, &mut json);
+        if let Some(most) = schema.get("maxProperties").and_then(Json::as_u64)
+            && entries.len() as u64 > most
+        {
+            self.report(
+                path,
+                at,
+                format!("at most {most} entries, found {}", entries.len()),
+            );
+        }
+        Json::Object(json)
+    }
+
+    /// Reports required keys that are absent, and fills them so that the rest can be read.
+    fn require(
+        &mut self,
+        schema: &Json,
+        properties: &Map<String, Json>,
+        at: At,
+        path: &mut String,
+        json: &mut Map<String, Json>,
+    ) {
+        let length = path.len();
+        for name in schema
+            .get("required")
+            .and_then(Json::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Json::as_str)
+        {
+            if json.contains_key(name) {
+                continue;
+            }
+            push_key(path, name);
+            if !self.places.doubtful.contains(path.as_str()) {
+                self.report(path, at, format!("\"{name}\" is missing here"));
+            }
+            path.truncate(length);
+            if let Some(example) = properties.get(name).and_then(example) {
+                json.insert(name.to_owned(), example);
+            }
+        }
+    }
+
+    fn list(&mut self, schema: &Json, items: &[Node], at: At, path: &mut String) -> Json {
+        let length = path.len();
+        let mut json = Vec::new();
+        let bound = |name| schema.get(name).and_then(Json::as_u64);
+        if let Some(most) = bound("maxItems")
+            && items.len() as u64 > most
+        {
+            self.report(path, at, format!("at most {most} entries, found {}", items.len()));
+        }
+        if let Some(least) = bound("minItems")
+            && (items.len() as u64) < least
+        {
+            self.report(
+                path,
+                at,
+                format!(
+                    "at least {least} {}",
+                    if least == 1 { "entry" } else { "entries" }
+                ),
+            );
+        }
+        for (index, item) in items.iter().enumerate() {
+            push_index(path, index);
+            self.places.at.insert(path.clone(), item.at);
+            let field = schema.get("items").unwrap_or(&Json::Null);
+            if matches!(item.value, Value::Null) {
+                self.report(
+                    path,
+                    item.at,
+                    "this entry is empty; fill it or remove the dash".to_owned(),
+                );
+            }
+            // A list keeps its length, or the paths of later problems would be off.
+            if let Some(value) = self.node(field, item, path).or_else(|| example(field)) {
+                json.push(value);
+            }
+            path.truncate(length);
+        }
+        Json::Array(json)
+    }
+}
+
+fn fits(schema: &Json, value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(_) => schema::takes(schema, "boolean"),
+        Value::Integer(_) => schema::takes(schema, "integer") || schema::takes(schema, "number"),
+        Value::Float(_) => schema::takes(schema, "number"),
+        Value::Text(_) => schema::takes(schema, "string") || !schema::words(schema).is_empty(),
+        Value::List(_) => schema::takes(schema, "array"),
+        Value::Map(_) => schema::takes(schema, "object"),
+    }
+}
+
+/// A value that fits the schema, for a place where there has to be one.
+fn example(field: &Json) -> Option<Json> {
+    let inner = schema::resolve(field);
+    if let Some(example) = field
+        .get("examples")
+        .or_else(|| inner.get("examples"))
+        .and_then(|all| all.get(0))
+    {
+        return Some(example.clone());
+    }
+    if schema::takes(inner, "string") {
+        return Some(json!("x"));
+    }
+    let properties = inner.get("properties").and_then(Json::as_object)?;
+    let mut json = Map::new();
+    for name in inner
+        .get("required")
+        .and_then(Json::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Json::as_str)
+    {
+        json.insert(name.to_owned(), properties.get(name).and_then(example)?);
+    }
+    Some(Json::Object(json))
+}
+
+fn unknown_key(key: &str, near: Option<&str>, properties: &Map<String, Json>) -> String {
+    let shown: String = key
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(MAX_SHOWN_CHARS)
+        .collect();
+    match near {
+        Some(near) => format!("unknown key \"{shown}\"; did you mean \"{near}\"?"),
+        None => {
+            let known: Vec<&str> = properties.keys().map(String::as_str).collect();
+            format!("unknown key \"{shown}\"; known here: {}", known.join(", "))
+        }
+    }
+}
+
+/// The known word that a typing error may have started from.
+pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    if word.len() > MAX_SHOWN_CHARS {
+        return None;
+    }
+    let word = word.to_ascii_lowercase().replace('-', "_");
+    known
+        .map(|known| (strsim::damerau_levenshtein(&word, known), known))
+        .filter(|(distance, known)| {
+            *distance <= known.len().max(word.len()) / 3
+                || (word.len() >= 4 && known.len() >= 4 && (known.contains(&word) || word.contains(known)))
+        })
+        .min()
+        .map(|(_, known)| known)
+}

@@ -1,0 +1,88 @@
+//! Text to a checked configuration.
+
+use crate::{
+    advice::{self, Build},
+    check,
+    env::{self, Environment},
+    model::Config,
+    problem::{self, Error, Problem},
+    rules, tree,
+};
+
+/// A configuration that satisfies every rule, and what its author should know nevertheless.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The values, defaults filled in.
+    pub config: Config,
+    /// What works but may not be meant, in the order of the file.
+    pub warnings: Vec<Problem>,
+}
+
+/// Reads a configuration.
+///
+/// `environment` answers for `${NAME}` in string values. `build` says what the program can do; a configuration
+/// that asks for more is valid and is warned of.
+///
+/// # Errors
+/// Everything that is wrong, each with its path, line and column.
+pub fn parse(text: &str, environment: Environment<'_>, build: Build) -> Result<Loaded, Error> {
+    let mut root = tree::parse(text).map_err(Error::new)?;
+    let mut problems = env::expand(&mut root, environment);
+    let doubtful: Vec<String> = problems.iter().map(|problem| problem.path.clone()).collect();
+    let checked = check::check(&root, doubtful);
+    problems.extend(checked.problems);
+    let config: Config = match serde_json::from_value(checked.json) {
+        Ok(config) => config,
+        Err(error) => {
+            // The schema and the model come from the same types, so this is a gap in the check; still, it must
+            // be reported. The message of serde names the field, and values only by their type.
+            if problems.is_empty() {
+                let message = format!("this configuration cannot be read: {error}");
+                problems.push(Problem {
+                    path: String::new(),
+                    line: 1,
+                    column: 1,
+                    message,
+                });
+            }
+            return Err(Error::new(problems));
+        }
+    };
+    problems.extend(rules::check(&config, &checked.places));
+    if !problems.is_empty() {
+        return Err(Error::new(problems));
+    }
+    let mut warnings = advice::advise(&config, &checked.places, build);
+    problem::order(&mut warnings);
+    Ok(Loaded { config, warnings })
+}
+
+/// The effective configuration as YAML: every field with its value, secrets masked.
+#[must_use]
+pub fn show(config: &Config) -> String {
+    // JSON is YAML, and the tree keeps the order of the fields.
+    let json = serde_json::to_string(config).unwrap_or_default();
+    tree::parse(&json)
+        .map(|root| tree::emit::emit(&root))
+        .unwrap_or_default()
+}
+
+/// Feeds arbitrary bytes to everything that reads a configuration. Never panics, whatever they are; what was
+/// valid once is valid when it is written out (but for masked secrets).
+pub fn fuzz(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let environment = |name: &str| (name.len() % 2 == 0).then(|| name.to_owned());
+    let Ok(loaded) = parse(&text, &environment, Build::FULL) else {
+        return;
+    };
+    let shown = show(&loaded.config);
+    let masked = shown.contains(crate::value::MASK) || shown.contains("${");
+    let again = parse(&shown, &environment, Build::FULL);
+    assert!(
+        masked || again.is_ok_and(|again| crate::plan(&loaded.config, &again.config).is_nothing()),
+        "{shown}"
+    );
+}
+
+#[cfg(test)]
+mod tests;

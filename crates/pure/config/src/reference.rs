@@ -1,0 +1,1 @@
+//! The users' reference of the configuration, as Markdown, made from the schema.

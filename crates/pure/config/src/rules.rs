@@ -1,0 +1,82 @@
+//! The rules that look at values rather than at types: what belongs together, what excludes what, what must
+//! exist. Each rule reports at the field that has to change.
+
+mod backends;
+mod discovery;
+mod event_bus;
+mod kv;
+mod server;
+mod shim;
+
+use std::collections::BTreeSet;
+
+use crate::{check::Places, model::Config, problem::Problem};
+
+/// Checks everything. Places in doubt are passed over.
+pub(crate) fn check(config: &Config, places: &Places) -> Vec<Problem> {
+    let mut report = Report {
+        places,
+        problems: Vec::new(),
+    };
+    server::check(config, &mut report);
+    backends::check(config, &mut report);
+    discovery::check(config, &mut report);
+    shim::check(config, &mut report);
+    kv::check(config, &mut report);
+    event_bus::check(config, &mut report);
+    report.problems
+}
+
+/// Findings on their way to their places.
+pub(crate) struct Report<'a> {
+    pub(crate) places: &'a Places,
+    pub(crate) problems: Vec<Problem>,
+}
+
+impl Report<'_> {
+    /// Adds a finding, unless the place is in doubt anyway.
+    pub(crate) fn add(&mut self, path: &str, message: impl Into<String>) {
+        if self.places.in_doubt(path) {
+            return;
+        }
+        let at = self.places.of(path);
+        self.problems.push(Problem {
+            path: path.to_owned(),
+            line: at.line,
+            column: at.column,
+            message: message.into(),
+        });
+    }
+
+    /// Reports every value that stands in a list before.
+    fn unique<'v>(&mut self, path: &str, key: &str, values: impl Iterator<Item = &'v str>, what: &str) {
+        let mut seen = BTreeSet::new();
+        for (index, value) in values.enumerate() {
+            if !seen.insert(value) {
+                self.add(
+                    &format!("{path}[{index}]{key}"),
+                    format!("the {what} \"{value}\" stands here twice"),
+                );
+            }
+        }
+    }
+}
+
+/// A Dynamo namespace, as it becomes part of an etcd key.
+fn namespace_problem(name: &str) -> Option<&'static str> {
+    if name.contains('/') {
+        Some("a Dynamo namespace cannot contain \"/\"")
+    } else if name.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        Some("a Dynamo namespace cannot contain white space or control characters")
+    } else {
+        None
+    }
+}
+
+/// What can be sent in a header: a bearer token.
+fn is_token(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_graphic())
+}
+
+#[cfg(test)]
+mod tests;
