@@ -26,7 +26,7 @@ use continuum_runtime::tasks::{Spawner, Task};
 
 pub use self::{backend::Backend, choose::ShimPool, listing::Listing};
 pub(crate) use self::{backend::Exchange, choose::Tried};
-use crate::dispatch::metrics::Metrics;
+use crate::dispatch::{metrics::Metrics, retry::Budget};
 
 /// Why a configuration cannot be followed. The running one stays.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +63,7 @@ pub struct Set {
     backends: BTreeMap<Arc<str>, Arc<Backend>>,
     pools: BTreeMap<Graph, Arc<ShimPool>>,
     draws: AtomicU64,
+    budget: Arc<Budget>,
 }
 
 impl Backends {
@@ -150,6 +151,7 @@ impl Backends {
             backends,
             pools,
             draws: AtomicU64::new(rand::random()),
+            budget: Arc::clone(&before.budget),
         }));
         let now = self.load();
         for gone in before
@@ -201,6 +203,12 @@ impl Set {
     #[must_use]
     pub fn serves(&self, model: &str) -> bool {
         self.iter().any(|backend| backend.serves(model))
+    }
+
+    /// The retry budget of requests without pins.
+    #[must_use]
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// One server for a request without pins; those named in `tried` are left out.

@@ -149,7 +149,7 @@ async fn read(
     outbound
         .headers
         .insert(ACCEPT, http::HeaderValue::from_static("application/json"));
-    let answer = exchange(backend, &outbound).await?;
+    let answer = exchange(backend, &outbound, |_, _| {}).await?;
     let status = answer.head.status;
     let body = Limited::new(answer.body, most).collect().await?.to_bytes();
     answer.connection.finish();

@@ -3,6 +3,7 @@
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use super::refusal::Cause;
+use crate::error::Phase;
 
 /// How one exchange with a backend ended: the label of `continuum_backend_requests_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,32 +89,6 @@ impl Retry {
             Self::RePick => "repick",
             Self::Lottery => "lottery",
             Self::Fallback => "fallback",
-        }
-    }
-}
-
-/// Where a pinned request failed: the label of `disaggregated_errors_total`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Between view, pick and frontend.
-    Orchestration,
-    /// In a prefill worker that this router addressed itself. The frontends do that hop, so it stays at zero.
-    Prefill,
-    /// Anywhere behind the frontend.
-    Decode,
-}
-
-impl Phase {
-    /// Every phase.
-    pub const ALL: [Self; 3] = [Self::Orchestration, Self::Prefill, Self::Decode];
-
-    /// The label value.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Orchestration => "orchestration",
-            Self::Prefill => "prefill",
-            Self::Decode => "decode",
         }
     }
 }

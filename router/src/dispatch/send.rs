@@ -66,11 +66,17 @@ pub(crate) enum SendError {
 
 /// Sends the request. An idle connection that the peer closed in this very moment costs nothing: the request goes
 /// once more, on a fresh connection, which counts as no retry. Dropping the future ends the exchange at once.
-pub(crate) async fn exchange(backend: &Arc<Backend>, outbound: &Outbound) -> Result<Answer, SendError> {
+///
+/// `dress` adds what this one exchange needs to head and body.
+pub(crate) async fn exchange(
+    backend: &Arc<Backend>,
+    outbound: &Outbound,
+    dress: impl Fn(&mut HeaderMap, &mut Bytes),
+) -> Result<Answer, SendError> {
     let mut lease = backend.lease().await.map_err(SendError::Connect)?;
     let mut again = true;
     loop {
-        match lease.send(request(backend, outbound, &lease)).await {
+        match lease.send(request(backend, outbound, &dress, &lease)).await {
             Ok(answer) => {
                 let (head, body) = answer.into_parts();
                 return Ok(Answer {
@@ -93,11 +99,15 @@ pub(crate) async fn exchange(backend: &Arc<Backend>, outbound: &Outbound) -> Res
     }
 }
 
-fn request(backend: &Backend, outbound: &Outbound, lease: &Lease) -> Request<OutBody> {
-    let mut request = Request::new(Full::new(outbound.body.clone()));
-    *request.method_mut() = outbound.method.clone();
-    *request.uri_mut() = target(backend, &outbound.path, lease);
+fn request(
+    backend: &Backend,
+    outbound: &Outbound,
+    dress: &impl Fn(&mut HeaderMap, &mut Bytes),
+    lease: &Lease,
+) -> Request<OutBody> {
     let mut headers = outbound.headers.clone();
+    let mut body = outbound.body.clone();
+    dress(&mut headers, &mut body);
     // The body's length is known; hyper writes it.
     headers.remove(CONTENT_LENGTH);
     headers.remove(TRANSFER_ENCODING);
@@ -109,6 +119,9 @@ fn request(backend: &Backend, outbound: &Outbound, lease: &Lease) -> Request<Out
     if let Some(authorization) = backend.authorization() {
         headers.insert(AUTHORIZATION, authorization.clone());
     }
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = outbound.method.clone();
+    *request.uri_mut() = target(backend, &outbound.path, lease);
     *request.headers_mut() = headers;
     request
 }

@@ -1,0 +1,480 @@
+//! The loop of one request: choose a replica, send, understand the answer, try again or give up.
+//!
+//! Everything here happens before the first byte goes to the client; afterwards nothing is picked again. What an
+//! answer means is decided in [`super::refusal`], how often to try in [`super::retry`].
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::{Bytes, BytesMut};
+use continuum_fleet::ids::{Graph, ModelName};
+use http::{HeaderMap, Response, StatusCode, header::CONTENT_LENGTH, response};
+use http_body_util::BodyExt as _;
+use tokio::time::Instant;
+
+use super::{
+    clock::{Clock, Deadlines},
+    limits::{COOL_DOWN, REFUSAL_BODY, TOO_MANY_REQUESTS_OVERLOADED},
+    metrics::{Metrics, Outcome, Repicked, Retry},
+    refusal::{CameBack, Cause, Facts, Meaning, meaning},
+    relay::{Hooks, Parts, Relay, is_readable_stream},
+    retry::{Attempts, Step, Stop},
+    send::{Answer, Outbound, SendError, exchange},
+};
+use crate::{
+    backends::{Backend, Exchange, Set, Tried},
+    error::{BackPressure, Deadline, Error},
+};
+
+/// A request to be answered by somebody.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// What to send; without pins.
+    pub outbound: Outbound,
+    /// The client's name of the model.
+    pub model: ModelName,
+    /// The head of the answer comes only with its end: it may take as long as the first token of a stream.
+    pub buffered: bool,
+    /// When the request arrived.
+    pub started: Instant,
+}
+
+/// What the fleet view says of a pin, at the moment of asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The pin names a prefill worker.
+    pub sent_prefill: bool,
+    /// The pool of the pinned workers has a prefill worker now.
+    pub prefill_pool_now: bool,
+    /// Every pinned worker is still in the view.
+    pub pins_live: bool,
+    /// Worker sets that serve the model in this pool.
+    pub sets_in_pool: u32,
+}
+
+/// Who picks workers for one request.
+pub trait Pins: Send + Sync {
+    /// Picked workers, booked until this is dropped.
+    type Pin: Send + Sync;
+
+    /// The graph whose shim pool executes the pin.
+    fn graph<'a>(&self, pin: &'a Self::Pin) -> &'a Graph;
+
+    /// Writes the pin into the outbound head, and edits the body where this replica needs it.
+    fn dress(&self, pin: &Self::Pin, replica: &Backend, headers: &mut HeaderMap, body: &mut Bytes);
+
+    /// What the newest view says.
+    fn standing(&self, pin: &Self::Pin) -> Standing;
+
+    /// Picks again after a refusal, without the workers refused so far unless the view was behind. The refused
+    /// pin comes back, so that its booking can end.
+    fn repick(&mut self, refused: Self::Pin, cause: Cause) -> Option<Self::Pin>;
+
+    /// The re-pick succeeded where these workers had failed: they are suspect.
+    fn suspect_refused(&mut self);
+}
+
+/// An answer whose head is here.
+pub struct Served<P> {
+    /// Head of the answer, as the backend sent it but for a stream's length.
+    pub head: response::Parts,
+    /// Who answered.
+    pub backend: Arc<Backend>,
+    /// The workers that it was pinned to; `None` for ordinary routing and for the fallback.
+    pub pin: Option<P>,
+    /// It came from another backend, because the pool of the pin failed.
+    pub fallback: bool,
+    parts: Parts,
+}
+
+impl<P> Served<P> {
+    /// Hands the body on. The head is the caller's to change before.
+    pub fn into_response<H: Hooks>(self, hooks: impl FnOnce(Option<P>) -> H) -> Response<Relay<H>> {
+        let relay = Relay::new(self.parts, &self.head.headers, hooks(self.pin));
+        Response::from_parts(self.head, relay)
+    }
+}
+
+/// Serves a pinned request. `first` is the first pick; `fallback` allows another backend, without pins, when the
+/// pool fails.
+///
+/// # Errors
+/// What the client is to be told, when there is no answer to relay. Failures are counted by phase here.
+pub async fn pinned<P: Pins>(
+    ask: &Ask,
+    set: &Set,
+    pins: &mut P,
+    first: P::Pin,
+    fallback: bool,
+    metrics: &Metrics,
+) -> Result<Served<P::Pin>, Error> {
+    let failed = match in_pool(ask, set, pins, first, metrics).await {
+        Ok(served) => return Ok(served),
+        Err(error) => error,
+    };
+    if let Some(phase) = failed.answer().phase {
+        metrics.failed(phase);
+    }
+    let may_fall_back =
+        fallback && matches!(failed, Error::DecodeFailed { .. } | Error::ModelNotReady { .. });
+    if !may_fall_back || set.choose(ask.model.as_str(), &[]).is_none() {
+        return Err(failed);
+    }
+    metrics.retried(Retry::Fallback);
+    match unpinned(ask, set).await {
+        Ok(served) => Ok(Served {
+            fallback: true,
+            ..served
+        }),
+        Err(error) => {
+            tracing::debug!(%error, "fallback failed");
+            Err(failed)
+        }
+    }
+}
+
+/// Serves a request without pins: a backend that serves the model, another one if it does not answer. Whatever
+/// status comes back is relayed.
+///
+/// # Errors
+/// What the client is to be told, when there is no answer to relay.
+pub async fn unpinned<P>(ask: &Ask, set: &Set) -> Result<Served<P>, Error> {
+    let model = ask.model.as_str();
+    let mut tried: Vec<Arc<str>> = Vec::new();
+    let mut retries_left = None;
+    set.budget().request(now_secs());
+    loop {
+        let Some(backend) = set.choose(model, &tried) else {
+            return Err(match tried.is_empty() {
+                false => Error::BackendFailed { first: None },
+                true if set.serves(model) => Error::ModelNotReady {
+                    model: ask.model.clone(),
+                },
+                true => Error::ModelNotFound {
+                    model: ask.model.clone(),
+                },
+            });
+        };
+        if !tried.is_empty() {
+            backend.metrics().retried(Retry::Replica);
+        }
+        let retries_left = retries_left.get_or_insert(backend.settings().retries);
+        match attempt(ask, backend, |_, _| {}).await {
+            Ok(served) => return Ok(served),
+            Err(Unanswered::Late(deadline)) => return Err(Error::TimedOut(deadline)),
+            Err(Unanswered::HalfAnswer) => return Err(Error::BackendFailed { first: None }),
+            Err(Unanswered::NoAnswer) => {
+                if *retries_left == 0 || !set.budget().take(now_secs()) {
+                    return Err(Error::BackendFailed { first: None });
+                }
+                *retries_left -= 1;
+                tried.push(Arc::clone(backend.name()));
+            }
+        }
+    }
+}
+
+async fn in_pool<P: Pins>(
+    ask: &Ask,
+    set: &Set,
+    pins: &mut P,
+    first: P::Pin,
+    metrics: &Metrics,
+) -> Result<Served<P::Pin>, Error> {
+    let model = ask.model.as_str();
+    let mut pin = first;
+    let mut attempts: Option<Attempts> = None;
+    let mut tried = Tried::default();
+    let mut retry: Option<Retry> = None;
+    let mut repick = Repick { begun: None, metrics };
+    let mut first_status: Option<StatusCode> = None;
+    loop {
+        let choice = set
+            .pool(pins.graph(&pin))
+            .and_then(|pool| Some((pool, pool.choose(model, tried)?)));
+        let Some((pool, (index, replica))) = choice else {
+            return Err(Error::DecodeFailed { first: first_status });
+        };
+        let attempts = attempts.get_or_insert_with(|| {
+            pool.budget().request(now_secs());
+            Attempts::new(replica.settings().retries)
+        });
+        if let Some(kind) = retry.take() {
+            metrics.retried(kind);
+        }
+        let refused = match try_pin(ask, replica, pins, &pin).await? {
+            Came::Good(served) => {
+                if repick.succeeded() {
+                    pins.suspect_refused();
+                }
+                return Ok(Served {
+                    pin: Some(pin),
+                    ..served
+                });
+            }
+            Came::Refused(refused) => refused,
+        };
+        tracing::debug!(backend = %replica.name(), meaning = ?refused.means, status = ?refused.status, "pinned request refused");
+        first_status = first_status.or(refused.status);
+        match attempts.next(refused.means, pool.budget(), now_secs()) {
+            Step::OtherReplica => {
+                tried.add(index);
+                retry = Some(Retry::Replica);
+            }
+            Step::SamePin => retry = Some(Retry::Lottery),
+            Step::RePick(cause) => {
+                repick.begin(refused.means, cause);
+                pin = match pins.repick(pin, cause) {
+                    Some(other) => other,
+                    None if cause == Cause::ViewBehind => return Err(Error::PrefillDecodeUnavailable),
+                    None => return Err(Error::DecodeFailed { first: first_status }),
+                };
+                retry = Some(Retry::RePick);
+                tried = Tried::default();
+            }
+            Step::Stop(stop) => {
+                return match (stop, refused.answer) {
+                    (Stop::Relay, Some(answer)) => Ok(Served {
+                        pin: Some(pin),
+                        ..answer
+                    }),
+                    (Stop::BackPressure(StatusCode::SERVICE_UNAVAILABLE), _) => {
+                        Err(Error::BackPressure(BackPressure::Overloaded))
+                    }
+                    (Stop::BackPressure(_), _) => Err(Error::BackPressure(BackPressure::TooMany)),
+                    (Stop::ModelNotReady, _) => Err(Error::ModelNotReady {
+                        model: ask.model.clone(),
+                    }),
+                    (Stop::PrefillDecodeUnavailable, _) => Err(Error::PrefillDecodeUnavailable),
+                    (Stop::Failed | Stop::Relay, _) => Err(Error::DecodeFailed { first: first_status }),
+                };
+            }
+        }
+    }
+}
+
+/// A re-pick that has begun counts once: as a success when its workers answer, as a failure when the request ends
+/// otherwise.
+struct Repick<'a> {
+    begun: Option<(Repicked, Cause)>,
+    metrics: &'a Metrics,
+}
+
+impl Repick<'_> {
+    fn begin(&mut self, means: Meaning, cause: Cause) {
+        let label = if means == Meaning::Lottery {
+            Repicked::Lottery
+        } else {
+            Repicked::from(cause)
+        };
+        self.begun = Some((label, cause));
+    }
+
+    /// Tells whether the workers of before are suspect now.
+    fn succeeded(&mut self) -> bool {
+        let Some((label, cause)) = self.begun.take() else {
+            return false;
+        };
+        self.metrics.repicked(label, true);
+        cause == Cause::Suspect
+    }
+}
+
+impl Drop for Repick<'_> {
+    fn drop(&mut self) {
+        if let Some((label, _)) = self.begun.take() {
+            self.metrics.repicked(label, false);
+        }
+    }
+}
+
+/// What one attempt of a pinned request came to.
+enum Came<P> {
+    Good(Served<P>),
+    Refused(Refused<P>),
+}
+
+struct Refused<P> {
+    means: Meaning,
+    /// `None` when there was no answer.
+    status: Option<StatusCode>,
+    /// The answer, if it is the client's.
+    answer: Option<Served<P>>,
+}
+
+async fn try_pin<P: Pins>(
+    ask: &Ask,
+    replica: &Arc<Backend>,
+    pins: &P,
+    pin: &P::Pin,
+) -> Result<Came<P::Pin>, Error> {
+    let answered = match attempt(ask, replica, |headers, body| {
+        pins.dress(pin, replica, headers, body)
+    })
+    .await
+    {
+        Ok(served) if served.head.status.is_success() => return Ok(Came::Good(served)),
+        Ok(served) => read_refusal(served).await,
+        Err(unanswered) => Err(unanswered),
+    };
+    let came_back = match &answered {
+        Ok((served, _)) => CameBack::Answer {
+            status: served.head.status,
+            body: &served.parts.read,
+        },
+        Err(Unanswered::NoAnswer) => CameBack::NoAnswer,
+        Err(Unanswered::HalfAnswer) => CameBack::HalfAnswer,
+        Err(Unanswered::Late(deadline)) => return Err(Error::TimedOut(*deadline)),
+    };
+    let standing = pins.standing(pin);
+    let facts = Facts {
+        sent_prefill: standing.sent_prefill,
+        prefill_pool_now: standing.prefill_pool_now,
+        pins_live: standing.pins_live,
+        sets_in_pool: standing.sets_in_pool,
+        model_listed: replica.lists(ask.model.as_str()),
+    };
+    let means = meaning(came_back, &facts);
+    if means == Meaning::ModelNotReady {
+        replica.refresh_listing();
+    }
+    let status = answered.as_ref().ok().map(|(served, _)| served.head.status);
+    let answer = match answered {
+        Ok((served, _)) if means == Meaning::Client => Some(served),
+        Ok((served, whole)) => {
+            let mut parts = served.parts;
+            parts.exchange.ends(match means {
+                Meaning::BackPressure(_) => Outcome::BackPressure,
+                _ => Outcome::ServerError,
+            });
+            if whole {
+                parts.connection.finish();
+            }
+            None
+        }
+        Err(_) => None,
+    };
+    Ok(Came::Refused(Refused {
+        means,
+        status,
+        answer,
+    }))
+}
+
+/// Why an attempt has no answer.
+enum Unanswered {
+    NoAnswer,
+    HalfAnswer,
+    Late(Deadline),
+}
+
+/// Sends the request to one backend and waits for the head of the answer. The exchange counts as in flight from
+/// here to the end of the answer.
+async fn attempt<P>(
+    ask: &Ask,
+    backend: &Arc<Backend>,
+    dress: impl Fn(&mut HeaderMap, &mut Bytes),
+) -> Result<Served<P>, Unanswered> {
+    let head_with_first_token = ask.buffered || backend.is_shim();
+    let mut clock = Clock::start(Deadlines::new(
+        backend.timeouts(),
+        head_with_first_token,
+        ask.started,
+    ));
+    let mut counted = backend.begin();
+    let answer = match clock.bound(exchange(backend, &ask.outbound, dress)).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => {
+            tracing::debug!(backend = %backend.name(), error = &error as &dyn std::error::Error, "no answer");
+            return Err(match error {
+                SendError::HalfAnswer(_) => {
+                    counted.ends(Outcome::ServerError);
+                    Unanswered::HalfAnswer
+                }
+                SendError::Connect(_) | SendError::NoAnswer(_) => {
+                    counted.ends(Outcome::Connect);
+                    backend.cool_down(COOL_DOWN);
+                    Unanswered::NoAnswer
+                }
+            });
+        }
+        Err(deadline) => {
+            counted.ends(Outcome::Timeout);
+            return Err(Unanswered::Late(deadline));
+        }
+    };
+    clock.head_arrived();
+    Ok(served(answer, clock, counted))
+}
+
+fn served<P>(answer: Answer, clock: Clock, exchange: Exchange) -> Served<P> {
+    let Answer {
+        mut head,
+        body,
+        connection,
+    } = answer;
+    if is_readable_stream(&head.headers) {
+        // It may end with an event of ours.
+        head.headers.remove(CONTENT_LENGTH);
+    }
+    let outcome = match head.status.as_u16() {
+        429 | TOO_MANY_REQUESTS_OVERLOADED => Outcome::BackPressure,
+        400..500 => Outcome::ClientError,
+        500.. => Outcome::ServerError,
+        _ => Outcome::Ok,
+    };
+    let backend = Arc::clone(exchange.backend());
+    let parts = Parts {
+        body,
+        read: Bytes::new(),
+        clock,
+        outcome,
+        connection,
+        exchange,
+    };
+    Served {
+        head,
+        backend,
+        pin: None,
+        fallback: false,
+        parts,
+    }
+}
+
+/// Reads the beginning of a refusal, and tells whether that is all of it.
+async fn read_refusal<P>(mut served: Served<P>) -> Result<(Served<P>, bool), Unanswered> {
+    let mut read = BytesMut::new();
+    let parts = &mut served.parts;
+    let whole = loop {
+        if read.len() >= REFUSAL_BODY {
+            break false;
+        }
+        match parts.clock.bound(parts.body.frame()).await {
+            Ok(None) => break true,
+            Ok(Some(Ok(frame))) => {
+                if let Some(data) = frame.data_ref() {
+                    read.extend_from_slice(data);
+                }
+            }
+            Ok(Some(Err(error))) => {
+                tracing::debug!(%error, "a refusal broke off");
+                parts.exchange.ends(Outcome::ServerError);
+                return Err(Unanswered::HalfAnswer);
+            }
+            Err(deadline) => {
+                parts.exchange.ends(Outcome::Timeout);
+                return Err(Unanswered::Late(deadline));
+            }
+        }
+    };
+    parts.read = read.freeze();
+    Ok((served, whole))
+}
+
+/// Seconds since this process first asked: the clock of the retry budgets.
+fn now_secs() -> u64 {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
+    FIRST.get_or_init(Instant::now).elapsed().as_secs()
+}
+
+#[cfg(test)]
+mod tests;
