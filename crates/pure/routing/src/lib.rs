@@ -10,6 +10,8 @@
 pub mod limits;
 pub mod load;
 pub mod picker;
+#[cfg(test)]
+mod rig;
 mod time;
 
 pub use time::Millis;

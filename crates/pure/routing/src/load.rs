@@ -17,8 +17,9 @@ pub use self::{
 };
 
 mod booking;
+mod index;
 pub(crate) mod slot;
-mod store;
+pub(crate) mod store;
 
 /// One load report of one rank, as a publisher sent it. `None` fields say nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,13 +11,20 @@ use continuum_fleet::{
     view::{NameKind, Role, Worker},
 };
 
+use self::cursor::Turn;
 pub use self::table::Table;
 use crate::{
     Millis,
     load::{Freshness, Store, slot::Slot},
 };
 
+mod choose;
+mod contest;
+mod cursor;
+mod explain;
+mod group;
 mod table;
+mod topology;
 
 /// What a request asks of the fleet.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +115,6 @@ pub struct Chosen {
     pub worker: Arc<Worker>,
     /// The global rank to send; `None` when it is not known for every worker of the pin (then none is sent).
     pub rank: Option<Rank>,
-    #[expect(dead_code, reason = "bookings follow")]
     pub(crate) slot: Arc<Slot>,
 }
 
@@ -247,16 +253,17 @@ pub struct Served {
 ///
 /// # Errors
 /// [`NoPick`] tells a name that nobody serves from workers that cannot take the request.
-pub fn pick(_table: &Table, store: &Store, _request: &Request<'_>, now: Millis) -> Result<Pick, NoPick> {
+pub fn pick(table: &Table, store: &Store, request: &Request<'_>, now: Millis) -> Result<Pick, NoPick> {
     store.advance(now);
-    Err(NoPick::NoModel)
+    choose::choose(table, store, request, now, Turn::Take).map(|outcome| outcome.pick)
 }
 
 /// A dry run: all candidates of the name in the allowed pools, in order, and the pick that would be made. The
 /// cursors do not move.
 #[must_use]
-pub fn explain(_table: &Table, _store: &Store, _request: &Request<'_>, _now: Millis) -> Vec<Explained> {
-    Vec::new()
+pub fn explain(table: &Table, store: &Store, request: &Request<'_>, now: Millis) -> Vec<Explained> {
+    store.advance(now);
+    explain::explain(table, store, request, now)
 }
 
 /// Prompt length without a tokenizer: four ASCII characters are a token, any other character is one; at least 1.
@@ -265,3 +272,6 @@ pub const fn prompt_tokens(ascii: u64, other: u64) -> u64 {
     let tokens = (ascii / 4).saturating_add(other);
     if tokens == 0 { 1 } else { tokens }
 }
+
+#[cfg(test)]
+mod tests;

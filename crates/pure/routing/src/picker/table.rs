@@ -1,53 +1,351 @@
-//! The candidates of every model.
+//! The candidates of every model, kept up to date with the fleet view.
 
-use continuum_fleet::{
-    ids::{Graph, ModelName},
-    view::FleetView,
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
 };
 
-use super::Served;
-use crate::load::Store;
+use continuum_fleet::{
+    ids::{Graph, InstanceId, ModelName, Namespace, WorkerKey},
+    view::{FleetView, NameKind, Role, Worker},
+};
+use imbl::{OrdMap, ordmap::DiffItem};
+
+use super::{
+    Served,
+    cursor::Cursors,
+    group::{Group, Member},
+};
+use crate::{
+    limits::{CANDIDATES, RANKS_PER_WORKER},
+    load::{Followed, Store},
+};
 
 /// The candidates of every model, built from one view. Immutable; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Table {}
+pub struct Table {
+    seed: u64,
+    workers: OrdMap<WorkerKey, Arc<Worker>>,
+    models: OrdMap<ModelName, Arc<Model>>,
+    /// Roles that serve each base model, by namespace.
+    roles: OrdMap<Namespace, Roles>,
+    /// Workers with fewer slots than ranks: the store was full.
+    short: BTreeSet<WorkerKey>,
+    /// Entries of all groups.
+    entries: usize,
+    /// (namespace, name) pairs that did not fit.
+    refused: BTreeSet<(Namespace, ModelName)>,
+}
+
+/// Everyone who serves one name.
+#[derive(Clone, Debug)]
+pub(super) struct Model {
+    pub(super) cursors: Arc<Cursors>,
+    pub(super) pools: BTreeMap<Graph, BTreeMap<Namespace, Generation>>,
+}
+
+/// Those of one namespace.
+#[derive(Clone, Debug)]
+pub(super) struct Generation {
+    /// Workers whose base name it is.
+    pub(super) base: Arc<Group>,
+    /// And those for whom it is an alias or an adapter; the same group when there are none.
+    pub(super) all: Arc<Group>,
+    kind: NameKind,
+}
+
+impl Generation {
+    /// The candidates, depending on whether the pool's frontends list the name.
+    pub(super) fn group(&self, listed: bool) -> &Group {
+        if listed { &self.all } else { &self.base }
+    }
+
+    fn entries(&self) -> usize {
+        if Arc::ptr_eq(&self.base, &self.all) {
+            self.all.len()
+        } else {
+            self.all.len() + self.base.len()
+        }
+    }
+}
 
 impl Table {
     /// A table of no fleet. `seed` decides where the cursors start, so that routers do not agree on one worker.
     #[must_use]
-    pub const fn new(_seed: u64) -> Self {
-        Self {}
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            workers: OrdMap::new(),
+            models: OrdMap::new(),
+            roles: OrdMap::new(),
+            short: BTreeSet::new(),
+            entries: 0,
+            refused: BTreeSet::new(),
+        }
     }
 
-    /// The table of `view`. Only models and namespaces that changed since this table are built anew. Call
-    /// [`Store::follow`] with the same view first.
+    /// Follows a view: `store` takes over its set of live ranks, and the candidates of models and namespaces that
+    /// changed are laid out anew. One chain of tables per store, from one caller.
     #[must_use]
-    pub fn follow(&self, _view: &FleetView, _store: &Store) -> Self {
-        Self {}
+    pub fn follow(&self, view: &FleetView, store: &Store) -> (Self, Followed) {
+        let followed = store.follow(view);
+        let mut next = self.clone();
+        let mut affected = BTreeMap::<Namespace, BTreeSet<ModelName>>::new();
+        for change in self.workers.diff(&view.workers) {
+            match change {
+                DiffItem::Add(_, worker) | DiffItem::Remove(_, worker) => touch(&mut affected, worker),
+                DiffItem::Update {
+                    old: (_, old),
+                    new: (_, new),
+                } => {
+                    touch(&mut affected, old);
+                    touch(&mut affected, new);
+                }
+            }
+        }
+        for worker in self.short.iter().filter_map(|key| view.workers.get(key)) {
+            touch(&mut affected, worker);
+        }
+        next.workers = view.workers.clone();
+        next.short.retain(|key| view.workers.contains_key(key));
+        for (namespace, mut names) in affected {
+            let roles = next.roles_in(&namespace);
+            next.spread(&namespace, &roles, &mut names);
+            next.rebuild(&namespace, &names, &roles, store);
+            if roles.is_empty() {
+                next.roles.remove(&namespace);
+            } else {
+                next.roles.insert(namespace, roles);
+            }
+        }
+        (next, followed)
     }
 
     /// Names that the fleet serves, by name, then graph.
     #[must_use]
     pub fn served(&self) -> Vec<Served> {
-        Vec::new()
+        let mut served = Vec::new();
+        for (name, model) in &self.models {
+            for (graph, generations) in &model.pools {
+                let groups = || generations.values().map(|generation| &generation.all);
+                let contexts = groups().flat_map(|group| &group.workers);
+                let contexts = contexts.filter_map(|worker| worker.card.as_ref()?.context_length);
+                served.push(Served {
+                    name: name.clone(),
+                    graph: graph.clone(),
+                    kind: generations
+                        .values()
+                        .map(|generation| generation.kind)
+                        .min()
+                        .unwrap_or(NameKind::Adapter),
+                    max_model_len: contexts.min(),
+                    ready: groups().any(|group| !group.decode.is_empty()),
+                });
+            }
+        }
+        served
     }
 
     /// Whether a graph has a prefill worker for a name now.
     #[must_use]
-    pub const fn has_prefill(&self, _model: &ModelName, _graph: &Graph) -> bool {
-        false
+    pub fn has_prefill(&self, model: &ModelName, graph: &Graph) -> bool {
+        self.generations(model, graph)
+            .any(|generation| generation.all.has_prefill)
     }
 
     /// Whether every worker of the name in the graph carries a `router_config`, so that unpinned requests may be
     /// sent to its frontends.
     #[must_use]
-    pub const fn serves_unpinned(&self, _model: &ModelName, _graph: &Graph) -> bool {
-        false
+    pub fn serves_unpinned(&self, model: &ModelName, graph: &Graph) -> bool {
+        let mut workers = self
+            .generations(model, graph)
+            .flat_map(|generation| &generation.all.workers)
+            .peekable();
+        workers.peek().is_some()
+            && workers.all(|worker| worker.card.as_ref().is_some_and(|card| card.has_router_config))
     }
 
     /// Names that are not served because the table is full.
     #[must_use]
-    pub const fn refused_names(&self) -> usize {
-        0
+    pub fn refused_names(&self) -> usize {
+        self.refused.len()
+    }
+
+    /// Everyone who serves a name.
+    pub(super) fn model(&self, name: &ModelName) -> Option<&Model> {
+        self.models.get(name).map(Arc::as_ref)
+    }
+
+    fn generations(&self, model: &ModelName, graph: &Graph) -> impl Iterator<Item = &Generation> {
+        self.model(model)
+            .and_then(|model| model.pools.get(graph))
+            .into_iter()
+            .flat_map(BTreeMap::values)
+    }
+
+    /// The workers of a namespace, in order.
+    fn workers_in<'a>(&'a self, namespace: &'a Namespace) -> impl Iterator<Item = &'a Arc<Worker>> {
+        let first = WorkerKey {
+            namespace: namespace.clone(),
+            instance: InstanceId::new(0),
+        };
+        let workers = self
+            .workers
+            .range(first..)
+            .take_while(move |(key, _)| key.namespace == *namespace);
+        workers.map(|(_, worker)| worker)
+    }
+
+    fn roles_in(&self, namespace: &Namespace) -> Roles {
+        let mut roles = Roles::new();
+        for worker in self.workers_in(namespace) {
+            if let Some(base) = worker.model() {
+                roles.entry(base.clone()).or_default().insert(worker.role);
+            }
+        }
+        roles
+    }
+
+    /// Adds every name of a base model whose set of roles has changed: it decides whether peers are ready.
+    fn spread(&self, namespace: &Namespace, roles: &Roles, names: &mut BTreeSet<ModelName>) {
+        let before = self.roles.get(namespace);
+        let moved = |base: &ModelName| before.and_then(|before| before.get(base)) != roles.get(base);
+        for worker in self
+            .workers_in(namespace)
+            .filter(|worker| worker.model().is_some_and(moved))
+        {
+            names.extend(worker.names.iter().map(|served| served.name.clone()));
+        }
+    }
+
+    /// Lays out some names of one namespace anew.
+    fn rebuild(&mut self, namespace: &Namespace, names: &BTreeSet<ModelName>, roles: &Roles, store: &Store) {
+        let mut by_name = self.members(namespace, names, roles, store);
+        for name in names {
+            let members = by_name.remove(name).unwrap_or_default();
+            let mut model = self.models.get(name).map_or_else(
+                || Model {
+                    cursors: Arc::new(Cursors::new(self.seed, name.as_str())),
+                    pools: BTreeMap::new(),
+                },
+                |model| model.as_ref().clone(),
+            );
+            for generations in model.pools.values_mut() {
+                if let Some(old) = generations.remove(namespace) {
+                    self.entries = self.entries.saturating_sub(old.entries());
+                }
+            }
+            let place = (namespace.clone(), name.clone());
+            self.refused.remove(&place);
+            for (graph, generation) in generations_of(&members) {
+                if self.entries.saturating_add(generation.entries()) > CANDIDATES {
+                    self.refused.insert(place.clone());
+                    continue;
+                }
+                self.entries += generation.entries();
+                model
+                    .pools
+                    .entry(graph)
+                    .or_default()
+                    .insert(namespace.clone(), generation);
+            }
+            model.pools.retain(|_, generations| !generations.is_empty());
+            if model.pools.is_empty() {
+                self.models.remove(name);
+            } else {
+                self.models.insert(name.clone(), Arc::new(model));
+            }
+        }
+    }
+
+    /// The workers of a namespace that serve one of `names`.
+    fn members(
+        &mut self,
+        namespace: &Namespace,
+        names: &BTreeSet<ModelName>,
+        roles: &Roles,
+        store: &Store,
+    ) -> ByName {
+        let mut by_name = ByName::new();
+        let mut short = std::mem::take(&mut self.short);
+        for worker in self.workers_in(namespace) {
+            if !worker.names.iter().any(|served| names.contains(&served.name)) {
+                continue;
+            }
+            let slots: Arc<[_]> = store.slots_of(&worker.key).into();
+            let wanted = worker.ranks().map_or(1, |range| range.size.min(RANKS_PER_WORKER));
+            if u32::try_from(slots.len()).is_ok_and(|given| given < wanted) {
+                short.insert(worker.key.clone());
+            } else {
+                short.remove(&worker.key);
+            }
+            let ready = is_ready(worker, roles);
+            let member = Member {
+                worker: Arc::clone(worker),
+                slots,
+                ready,
+            };
+            for served in worker.names.iter().filter(|served| names.contains(&served.name)) {
+                by_name
+                    .entry(served.name.clone())
+                    .or_default()
+                    .push((served.kind, member.clone()));
+            }
+        }
+        self.short = short;
+        by_name
     }
 }
+
+type Roles = BTreeMap<ModelName, BTreeSet<Role>>;
+type ByName = BTreeMap<ModelName, Vec<(NameKind, Member)>>;
+
+fn touch(affected: &mut BTreeMap<Namespace, BTreeSet<ModelName>>, worker: &Worker) {
+    let names = affected.entry(worker.key.namespace.clone()).or_default();
+    names.extend(worker.names.iter().map(|served| served.name.clone()));
+}
+
+/// Whether one of the alternatives that the card names is complete in the namespace.
+fn is_ready(worker: &Worker, roles: &Roles) -> bool {
+    let Some(card) = worker.card.as_ref().filter(|card| !card.needs.is_empty()) else {
+        return true;
+    };
+    let there = worker.model().and_then(|model| roles.get(model));
+    card.needs.iter().any(|all| {
+        all.iter()
+            .all(|role| there.is_some_and(|there| there.contains(role)))
+    })
+}
+
+fn generations_of(members: &[(NameKind, Member)]) -> Vec<(Graph, Generation)> {
+    let graphs: BTreeSet<&Graph> = members.iter().map(|(_, member)| &member.worker.graph).collect();
+    let of = |graph: &Graph, base_only: bool| -> Vec<Member> {
+        let mine = members.iter().filter(|(kind, member)| {
+            member.worker.graph == *graph && (!base_only || *kind == NameKind::Base)
+        });
+        mine.map(|(_, member)| member.clone()).collect()
+    };
+    let generation = |graph: &Graph| {
+        let (all, base) = (of(graph, false), of(graph, true));
+        let same = all.len() == base.len();
+        let kinds = members
+            .iter()
+            .filter(|(_, member)| member.worker.graph == *graph)
+            .map(|(kind, _)| *kind);
+        let kind = kinds.min().unwrap_or(NameKind::Adapter);
+        let all = Arc::new(Group::new(&all));
+        let base = if same {
+            Arc::clone(&all)
+        } else {
+            Arc::new(Group::new(&base))
+        };
+        Generation { base, all, kind }
+    };
+    graphs
+        .into_iter()
+        .map(|graph| (graph.clone(), generation(graph)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,284 @@
+//! The whole pick: decode first, then prefill in its namespace.
+
+use std::sync::Arc;
+
+use continuum_fleet::{
+    ids::{Graph, WorkerKey},
+    view::{Card, Worker},
+};
+
+use super::{
+    Chosen, NoPick, Pick, Reason, Request,
+    contest::{self, Fit, Phase, Place, Rules, is_excluded},
+    cursor::Turn,
+    group::{Candidate, Group},
+    table::{Model, Table},
+};
+use crate::{
+    Millis,
+    load::{Store, slot::Reading},
+};
+
+/// A pick, and the places that it came from in the groups of the request.
+pub(super) struct Outcome {
+    pub(super) pick: Pick,
+    pub(super) decode: Place,
+    pub(super) prefill: Option<usize>,
+}
+
+/// The groups that a request may use, in order: pools as the request names them, generations by name.
+pub(super) fn groups<'t>(model: &'t Model, request: &Request<'_>) -> Vec<(&'t Graph, &'t Group)> {
+    let mut groups = Vec::new();
+    for pool in request.pools {
+        let Some((graph, generations)) = model.pools.get_key_value(pool.graph) else {
+            continue;
+        };
+        let mine = generations
+            .values()
+            .map(|generation| (graph, generation.group(pool.listed)));
+        groups.extend(mine.filter(|(_, group)| group.len() > 0));
+    }
+    groups
+}
+
+/// Picks; see [`super::pick`].
+pub(super) fn choose(
+    table: &Table,
+    store: &Store,
+    request: &Request<'_>,
+    now: Millis,
+    turn: Turn,
+) -> Result<Outcome, NoPick> {
+    let model = table.model(request.model).ok_or(NoPick::NoModel)?;
+    let groups = groups(model, request);
+    if groups.is_empty() {
+        return Err(NoPick::NoModel);
+    }
+    let bare: Vec<&Group> = groups.iter().map(|(_, group)| *group).collect();
+    let rules = Rules {
+        exclude: request.exclude,
+        ties: request.settings.ties,
+        turn,
+    };
+    let wary = !request.exclude.is_empty() || store.may_suspect(now);
+    let reads = Reads {
+        max_staleness: request.settings.max_staleness,
+        now,
+    };
+
+    let mut phase = DecodePhase::new(reads, request, wary);
+    let chosen = contest::choose(&mut phase, &bare, rules, &model.cursors.decode);
+    let Some((decode, decode_reason)) = chosen else {
+        let waits = bare.iter().any(|group| group.waits && group.decode.is_empty());
+        return Err(if waits {
+            NoPick::NotReady
+        } else {
+            NoPick::NoCandidate
+        });
+    };
+    let (graph, group) = *groups.get(decode.group).ok_or(NoPick::NoCandidate)?;
+    let candidate = group.decode.get(decode.index).ok_or(NoPick::NoCandidate)?;
+    let worker = group.worker(candidate).ok_or(NoPick::NoCandidate)?;
+    let mut decode_chosen = chosen_of(candidate, worker);
+
+    let (mut prefill_chosen, mut prefill_reason, mut prefill_place) = (None, Reason::NoPrefillPool, None);
+    if group.pairs() {
+        let mut phase = PrefillPhase::new(reads, request, group, worker.card.as_deref());
+        let place = contest::choose(&mut phase, &[group], rules, &model.cursors.prefill);
+        let (place, reason) = place.ok_or(NoPick::NoCandidate)?;
+        let candidate = group.prefill.get(place.index).ok_or(NoPick::NoCandidate)?;
+        let worker = group.worker(candidate).ok_or(NoPick::NoCandidate)?;
+        let mut chosen = chosen_of(candidate, worker);
+        if chosen.rank.is_none() || decode_chosen.rank.is_none() {
+            // A frontend lends the decode rank to a prefill worker without one: both are sent, or neither.
+            (chosen.rank, decode_chosen.rank) = (None, None);
+        }
+        (prefill_chosen, prefill_reason, prefill_place) = (Some(chosen), reason, Some(place.index));
+    }
+    let in_pool = || {
+        groups
+            .iter()
+            .filter(|(other, _)| *other == graph)
+            .map(|(_, group)| group)
+    };
+    let decode_sets: u32 = in_pool().map(|group| group.decode_sets).sum();
+    let prefill_sets: u32 = in_pool().map(|group| group.prefill_sets).sum();
+    let pick = Pick {
+        graph: graph.clone(),
+        sets_in_pool: if prefill_chosen.is_some() {
+            decode_sets.max(prefill_sets)
+        } else {
+            decode_sets
+        },
+        router_config: worker.card.as_ref().is_some_and(|card| card.has_router_config),
+        decode: decode_chosen,
+        prefill: prefill_chosen,
+        decode_reason,
+        prefill_reason,
+    };
+    Ok(Outcome {
+        pick,
+        decode,
+        prefill: prefill_place,
+    })
+}
+
+fn chosen_of(candidate: &Candidate, worker: &Arc<Worker>) -> Chosen {
+    Chosen {
+        rank: candidate.rank_of(worker),
+        worker: Arc::clone(worker),
+        slot: Arc::clone(&candidate.slot),
+    }
+}
+
+/// When and how strictly samples are read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reads {
+    pub(super) max_staleness: u64,
+    pub(super) now: Millis,
+}
+
+/// The decode side: `(backlog + blocks of the prompt) / total_kv_blocks`.
+pub(super) struct DecodePhase<'r> {
+    reads: Reads,
+    prompt_tokens: u64,
+    exclude: &'r [WorkerKey],
+    /// Somebody is excluded or suspect, so that a pair may be impossible now.
+    wary: bool,
+    /// Blocks of the prompt for the block size seen last: most candidates share one.
+    blocks: (u32, u64),
+    /// Whether decode workers of a topology class can be paired now, for the group seen last.
+    fits: (usize, Vec<Option<Fit>>),
+}
+
+impl<'r> DecodePhase<'r> {
+    pub(super) const fn new(reads: Reads, request: &Request<'r>, wary: bool) -> Self {
+        Self {
+            reads,
+            prompt_tokens: request.prompt_tokens,
+            exclude: request.exclude,
+            wary,
+            blocks: (0, 0),
+            fits: (0, Vec::new()),
+        }
+    }
+
+    /// Whether a usable prefill worker goes with a decode worker.
+    fn partner(&self, group: &Group, decode: &Candidate) -> Fit {
+        let card = group.worker(decode).and_then(|worker| worker.card.as_deref());
+        let mut fit = Fit::No;
+        for prefill in &group.prefill {
+            let admits = zone_factor(group, prefill, card).is_some();
+            if !admits || is_excluded(group, prefill, self.exclude) {
+                continue;
+            }
+            if !prefill.slot.is_suspect(self.reads.now) {
+                return Fit::Yes;
+            }
+            fit = Fit::Suspect;
+        }
+        fit
+    }
+}
+
+impl Phase for DecodePhase<'_> {
+    fn candidates<'g>(&self, group: &'g Group) -> &'g [Candidate] {
+        &group.decode
+    }
+
+    fn read(&self, candidate: &Candidate) -> Reading {
+        candidate.slot.decode(self.reads.max_staleness, self.reads.now)
+    }
+
+    fn cost(&mut self, candidate: &Candidate, backlog: u64) -> f64 {
+        if self.blocks.0 != candidate.block_size {
+            let size = u64::from(candidate.block_size.max(1));
+            self.blocks = (candidate.block_size, self.prompt_tokens.div_ceil(size));
+        }
+        to_f64(backlog.saturating_add(self.blocks.1)) / candidate.capacity
+    }
+
+    fn fit(&mut self, group: &Group, candidate: &Candidate) -> Fit {
+        if !self.wary || !group.pairs() {
+            return Fit::Yes;
+        }
+        let address = std::ptr::from_ref(group).addr();
+        if self.fits.0 != address {
+            self.fits = (address, vec![None; group.classes]);
+        }
+        let class = usize::try_from(candidate.zone).unwrap_or(usize::MAX);
+        if let Some(Some(known)) = self.fits.1.get(class) {
+            return *known;
+        }
+        let fit = self.partner(group, candidate);
+        if let Some(place) = self.fits.1.get_mut(class) {
+            *place = Some(fit);
+        }
+        fit
+    }
+}
+
+/// The prefill side: `backlog / max_num_batched_tokens`.
+pub(super) struct PrefillPhase {
+    reads: Reads,
+    /// Tokens of the prompt where a preferred domain weighs the cost. As upstream they count then, or an idle
+    /// fleet would prefer nobody.
+    own: u64,
+    /// Factor of each zone for the chosen decode worker; empty when no zone asks anything.
+    factors: Vec<Option<f64>>,
+}
+
+impl PrefillPhase {
+    pub(super) fn new(reads: Reads, request: &Request<'_>, group: &Group, decode: Option<&Card>) -> Self {
+        let free = matches!(group.zones.as_slice(), [super::topology::Zone::Free]);
+        let factors = if free {
+            Vec::new()
+        } else {
+            group.zones.iter().map(|zone| zone.factor(decode)).collect()
+        };
+        Self {
+            reads,
+            own: if group.prefers { request.prompt_tokens } else { 0 },
+            factors,
+        }
+    }
+
+    fn factor(&self, candidate: &Candidate) -> Option<f64> {
+        let zone = usize::try_from(candidate.zone).unwrap_or(usize::MAX);
+        self.factors.get(zone).map_or(Some(1.0), |factor| *factor)
+    }
+}
+
+impl Phase for PrefillPhase {
+    fn candidates<'g>(&self, group: &'g Group) -> &'g [Candidate] {
+        &group.prefill
+    }
+
+    fn read(&self, candidate: &Candidate) -> Reading {
+        candidate.slot.prefill(self.reads.max_staleness, self.reads.now)
+    }
+
+    fn cost(&mut self, candidate: &Candidate, backlog: u64) -> f64 {
+        to_f64(backlog.saturating_add(self.own)) / candidate.capacity * self.factor(candidate).unwrap_or(1.0)
+    }
+
+    fn fit(&mut self, _group: &Group, candidate: &Candidate) -> Fit {
+        if self.factor(candidate).is_some() {
+            Fit::Yes
+        } else {
+            Fit::No
+        }
+    }
+}
+
+fn zone_factor(group: &Group, prefill: &Candidate, decode: Option<&Card>) -> Option<f64> {
+    group
+        .zones
+        .get(usize::try_from(prefill.zone).ok()?)?
+        .factor(decode)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a backlog beyond 2^53 is no backlog")]
+const fn to_f64(count: u64) -> f64 {
+    count as f64
+}

@@ -1,0 +1,4 @@
+//! The rules of picking, one by one.
+
+mod choice;
+mod fleet;
