@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use continuum_fleet::{
+    graphs::Generation,
     ids::{Graph, InstanceId, ModelName, Namespace, PublisherId, Rank, WorkerKey},
     view::{
         Artifacts, Capacity, Card, FleetView, KvTransfer, KvTransferEnforcement, NameKind, Publisher,
@@ -66,7 +67,7 @@ impl Build {
                 instance: InstanceId::new(id),
             },
             graph: NS.into(),
-            generation: None,
+            generation: Generation::Base,
             component: role.as_str().into(),
             endpoint: "generate".into(),
             role,
@@ -96,6 +97,11 @@ impl Build {
 
     pub(crate) fn graph(mut self, graph: &str) -> Self {
         self.0.graph = graph.into();
+        self
+    }
+
+    pub(crate) fn generation(mut self, hash: u32) -> Self {
+        self.0.generation = Generation::Hash(hash);
         self
     }
 
@@ -224,7 +230,7 @@ pub(crate) struct Rig {
     pub(crate) now: Millis,
     pub(crate) settings: Settings,
     pub(crate) followed: Followed,
-    sequence: u64,
+    pub(crate) sequence: u64,
 }
 
 impl Rig {

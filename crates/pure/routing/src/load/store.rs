@@ -126,10 +126,10 @@ impl Store {
     /// A re-pick without this worker succeeded where a pin on it had failed: it is not picked while others can
     /// serve, until one of its ranks speaks or 30 seconds pass.
     pub fn suspect(&self, worker: &WorkerKey, now: Millis) {
+        let until = now.plus(SUSPECT_MS);
+        self.suspicion_ends.fetch_max(until.0, Ordering::Relaxed);
         if let Some(entry) = self.read().entry(worker) {
-            entry
-                .slots()
-                .for_each(|slot| slot.suspect(Some(now.plus(SUSPECT_MS))));
+            entry.slots().for_each(|slot| slot.suspect(Some(until)));
         }
     }
 

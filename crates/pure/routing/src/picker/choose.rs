@@ -30,12 +30,12 @@ pub(super) struct Outcome {
 pub(super) fn groups<'t>(model: &'t Model, request: &Request<'_>) -> Vec<(&'t Graph, &'t Group)> {
     let mut groups = Vec::new();
     for pool in request.pools {
-        let Some((graph, generations)) = model.pools.get_key_value(pool.graph) else {
+        let Some((graph, rollouts)) = model.pools.get_key_value(pool.graph) else {
             continue;
         };
-        let mine = generations
+        let mine = rollouts
             .values()
-            .map(|generation| (graph, generation.group(pool.listed)));
+            .map(|rollout| (graph, rollout.group(pool.listed)));
         groups.extend(mine.filter(|(_, group)| group.len() > 0));
     }
     groups

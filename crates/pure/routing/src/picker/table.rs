@@ -6,6 +6,7 @@ use std::{
 };
 
 use continuum_fleet::{
+    graphs::Generation,
     ids::{Graph, InstanceId, ModelName, Namespace, WorkerKey},
     view::{FleetView, NameKind, Role, Worker},
 };
@@ -41,12 +42,12 @@ pub struct Table {
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     pub(super) cursors: Arc<Cursors>,
-    pub(super) pools: BTreeMap<Graph, BTreeMap<Namespace, Generation>>,
+    pub(super) pools: BTreeMap<Graph, BTreeMap<Place, Rollout>>,
 }
 
-/// Those of one namespace.
+/// Those of one generation in one namespace: a pair never mixes two.
 #[derive(Clone, Debug)]
-pub(super) struct Generation {
+pub(super) struct Rollout {
     /// Workers whose base name it is.
     pub(super) base: Arc<Group>,
     /// And those for whom it is an alias or an adapter; the same group when there are none.
@@ -54,7 +55,7 @@ pub(super) struct Generation {
     kind: NameKind,
 }
 
-impl Generation {
+impl Rollout {
     /// The candidates, depending on whether the pool's frontends list the name.
     pub(super) fn group(&self, listed: bool) -> &Group {
         if listed { &self.all } else { &self.base }
@@ -126,16 +127,16 @@ impl Table {
     pub fn served(&self) -> Vec<Served> {
         let mut served = Vec::new();
         for (name, model) in &self.models {
-            for (graph, generations) in &model.pools {
-                let groups = || generations.values().map(|generation| &generation.all);
+            for (graph, rollouts) in &model.pools {
+                let groups = || rollouts.values().map(|rollout| &rollout.all);
                 let contexts = groups().flat_map(|group| &group.workers);
                 let contexts = contexts.filter_map(|worker| worker.card.as_ref()?.context_length);
                 served.push(Served {
                     name: name.clone(),
                     graph: graph.clone(),
-                    kind: generations
+                    kind: rollouts
                         .values()
-                        .map(|generation| generation.kind)
+                        .map(|rollout| rollout.kind)
                         .min()
                         .unwrap_or(NameKind::Adapter),
                     max_model_len: contexts.min(),
@@ -149,8 +150,7 @@ impl Table {
     /// Whether a graph has a prefill worker for a name now.
     #[must_use]
     pub fn has_prefill(&self, model: &ModelName, graph: &Graph) -> bool {
-        self.generations(model, graph)
-            .any(|generation| generation.all.has_prefill)
+        self.rollouts(model, graph).any(|rollout| rollout.all.has_prefill)
     }
 
     /// Whether every worker of the name in the graph carries a `router_config`, so that unpinned requests may be
@@ -158,8 +158,8 @@ impl Table {
     #[must_use]
     pub fn serves_unpinned(&self, model: &ModelName, graph: &Graph) -> bool {
         let mut workers = self
-            .generations(model, graph)
-            .flat_map(|generation| &generation.all.workers)
+            .rollouts(model, graph)
+            .flat_map(|rollout| &rollout.all.workers)
             .peekable();
         workers.peek().is_some()
             && workers.all(|worker| worker.card.as_ref().is_some_and(|card| card.has_router_config))
@@ -176,7 +176,7 @@ impl Table {
         self.models.get(name).map(Arc::as_ref)
     }
 
-    fn generations(&self, model: &ModelName, graph: &Graph) -> impl Iterator<Item = &Generation> {
+    fn rollouts(&self, model: &ModelName, graph: &Graph) -> impl Iterator<Item = &Rollout> {
         self.model(model)
             .and_then(|model| model.pools.get(graph))
             .into_iter()
@@ -200,7 +200,10 @@ impl Table {
         let mut roles = Roles::new();
         for worker in self.workers_in(namespace) {
             if let Some(base) = worker.model() {
-                roles.entry(base.clone()).or_default().insert(worker.role);
+                roles
+                    .entry((worker.generation.clone(), base.clone()))
+                    .or_default()
+                    .insert(worker.role);
             }
         }
         roles
@@ -209,11 +212,13 @@ impl Table {
     /// Adds every name of a base model whose set of roles has changed: it decides whether peers are ready.
     fn spread(&self, namespace: &Namespace, roles: &Roles, names: &mut BTreeSet<ModelName>) {
         let before = self.roles.get(namespace);
-        let moved = |base: &ModelName| before.and_then(|before| before.get(base)) != roles.get(base);
-        for worker in self
-            .workers_in(namespace)
-            .filter(|worker| worker.model().is_some_and(moved))
-        {
+        let moved = |worker: &&Arc<Worker>| {
+            let base = worker
+                .model()
+                .map(|base| (worker.generation.clone(), base.clone()));
+            base.is_some_and(|base| before.and_then(|before| before.get(&base)) != roles.get(&base))
+        };
+        for worker in self.workers_in(namespace).filter(moved) {
             names.extend(worker.names.iter().map(|served| served.name.clone()));
         }
     }
@@ -230,26 +235,30 @@ impl Table {
                 },
                 |model| model.as_ref().clone(),
             );
-            for generations in model.pools.values_mut() {
-                if let Some(old) = generations.remove(namespace) {
-                    self.entries = self.entries.saturating_sub(old.entries());
-                }
+            for rollouts in model.pools.values_mut() {
+                rollouts.retain(|place, old| {
+                    let stays = place.0 != *namespace;
+                    if !stays {
+                        self.entries = self.entries.saturating_sub(old.entries());
+                    }
+                    stays
+                });
             }
-            let place = (namespace.clone(), name.clone());
-            self.refused.remove(&place);
-            for (graph, generation) in generations_of(&members) {
-                if self.entries.saturating_add(generation.entries()) > CANDIDATES {
-                    self.refused.insert(place.clone());
+            let refusal = (namespace.clone(), name.clone());
+            self.refused.remove(&refusal);
+            for (graph, generation, rollout) in rollouts_of(&members) {
+                if self.entries.saturating_add(rollout.entries()) > CANDIDATES {
+                    self.refused.insert(refusal.clone());
                     continue;
                 }
-                self.entries += generation.entries();
+                self.entries += rollout.entries();
                 model
                     .pools
                     .entry(graph)
                     .or_default()
-                    .insert(namespace.clone(), generation);
+                    .insert((namespace.clone(), generation), rollout);
             }
-            model.pools.retain(|_, generations| !generations.is_empty());
+            model.pools.retain(|_, rollouts| !rollouts.is_empty());
             if model.pools.is_empty() {
                 self.models.remove(name);
             } else {
@@ -297,7 +306,10 @@ impl Table {
     }
 }
 
-type Roles = BTreeMap<ModelName, BTreeSet<Role>>;
+/// A generation in a namespace.
+type Place = (Namespace, Generation);
+/// Roles that serve a base model in one generation.
+type Roles = BTreeMap<(Generation, ModelName), BTreeSet<Role>>;
 type ByName = BTreeMap<ModelName, Vec<(NameKind, Member)>>;
 
 fn touch(affected: &mut BTreeMap<Namespace, BTreeSet<ModelName>>, worker: &Worker) {
@@ -310,40 +322,53 @@ fn is_ready(worker: &Worker, roles: &Roles) -> bool {
     let Some(card) = worker.card.as_ref().filter(|card| !card.needs.is_empty()) else {
         return true;
     };
-    let there = worker.model().and_then(|model| roles.get(model));
+    let there = worker
+        .model()
+        .and_then(|model| roles.get(&(worker.generation.clone(), model.clone())));
     card.needs.iter().any(|all| {
         all.iter()
             .all(|role| there.is_some_and(|there| there.contains(role)))
     })
 }
 
-fn generations_of(members: &[(NameKind, Member)]) -> Vec<(Graph, Generation)> {
-    let graphs: BTreeSet<&Graph> = members.iter().map(|(_, member)| &member.worker.graph).collect();
-    let of = |graph: &Graph, base_only: bool| -> Vec<Member> {
-        let mine = members.iter().filter(|(kind, member)| {
-            member.worker.graph == *graph && (!base_only || *kind == NameKind::Base)
-        });
-        mine.map(|(_, member)| member.clone()).collect()
-    };
-    let generation = |graph: &Graph| {
-        let (all, base) = (of(graph, false), of(graph, true));
+fn rollouts_of(members: &[(NameKind, Member)]) -> Vec<(Graph, Generation, Rollout)> {
+    let mut places = BTreeMap::<(&Graph, &Generation), Vec<&(NameKind, Member)>>::new();
+    for member in members {
+        let worker = &member.1.worker;
+        places
+            .entry((&worker.graph, &worker.generation))
+            .or_default()
+            .push(member);
+    }
+    let rollout = |members: &[&(NameKind, Member)]| {
+        let of = |takes: fn(NameKind) -> bool| -> Vec<Member> {
+            members
+                .iter()
+                .filter(|(kind, _)| takes(*kind))
+                .map(|(_, member)| member.clone())
+                .collect()
+        };
+        let (all, base) = (of(|_| true), of(|kind| kind == NameKind::Base));
         let same = all.len() == base.len();
-        let kinds = members
-            .iter()
-            .filter(|(_, member)| member.worker.graph == *graph)
-            .map(|(kind, _)| *kind);
-        let kind = kinds.min().unwrap_or(NameKind::Adapter);
         let all = Arc::new(Group::new(&all));
         let base = if same {
             Arc::clone(&all)
         } else {
             Arc::new(Group::new(&base))
         };
-        Generation { base, all, kind }
+        Rollout {
+            base,
+            all,
+            kind: members
+                .iter()
+                .map(|(kind, _)| *kind)
+                .min()
+                .unwrap_or(NameKind::Adapter),
+        }
     };
-    graphs
-        .into_iter()
-        .map(|graph| (graph.clone(), generation(graph)))
+    let places = places.into_iter();
+    places
+        .map(|((graph, generation), members)| (graph.clone(), generation.clone(), rollout(&members)))
         .collect()
 }
 

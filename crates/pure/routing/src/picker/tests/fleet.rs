@@ -67,6 +67,18 @@ fn the_mixed_rule_holds_per_generation() {
 }
 
 #[test]
+fn generations_of_one_namespace_are_kept_apart() {
+    let needy = decode(4).needs(&[&[Role::Prefill]]).generation(2);
+    let mut rig = Rig::new(&[prefill(1), decode(2), needy.clone()]);
+    assert_eq!(reachable(&rig), BTreeSet::from([(2, Some(1))]));
+    rig.follow(&view(
+        &[prefill(1), decode(2), needy, prefill(3).generation(2)],
+        &[],
+    ));
+    assert_eq!(reachable(&rig), BTreeSet::from([(2, Some(1)), (4, Some(3))]));
+}
+
+#[test]
 fn encode_and_unknown_workers_are_never_picked() {
     let rig = Rig::new(&[Build::new(1, Role::Encode), Build::new(2, Role::Unknown)]);
     assert_eq!(rig.pick().unwrap_err(), NoPick::NoModel);
