@@ -4,3 +4,4 @@ pub mod backends;
 pub mod dispatch;
 pub mod error;
 pub mod ingress;
+pub mod server;
