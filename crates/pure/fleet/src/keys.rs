@@ -180,21 +180,6 @@ impl<'a> Key<'a> {
     }
 }
 
-impl Subject<'_> {
-    /// The subject on a broker: `namespace.<ns>[.component.<c>[.endpoint.<e>]].<topic>`, names escaped.
-    #[must_use]
-    pub fn broker_subject(&self) -> String {
-        let mut subject = format!("namespace.{}", utf8_percent_encode(&self.namespace, ESCAPED));
-        for (word, name) in [("component", &self.component), ("endpoint", &self.endpoint)] {
-            if let Some(name) = name {
-                subject.push_str(&format!(".{word}.{}", utf8_percent_encode(name, ESCAPED)));
-            }
-        }
-        subject.push_str(&format!(".{}", utf8_percent_encode(&self.topic, ESCAPED)));
-        subject
-    }
-}
-
 fn place(rest: &str) -> Option<(Place<'_>, Option<&str>)> {
     let mut segments = rest.split('/');
     let (namespace, component, endpoint) = (segments.next()?, segments.next()?, segments.next()?);
@@ -219,10 +204,10 @@ fn place(rest: &str) -> Option<(Place<'_>, Option<&str>)> {
 
 fn subject(rest: &str) -> Option<Subject<'_>> {
     let segments: Vec<&str> = rest.split('/').take(10).collect();
-    let (namespace, component, endpoint, topic, id) = match segments.as_slice() {
-        &["namespace", n, "topic", t, id] => (n, None, None, t, id),
-        &["namespace", n, "component", c, "topic", t, id] => (n, Some(c), None, t, id),
-        &["namespace", n, "component", c, "endpoint", e, "topic", t, id] => (n, Some(c), Some(e), t, id),
+    let (namespace, component, endpoint, topic, id) = match *segments.as_slice() {
+        ["namespace", n, "topic", t, id] => (n, None, None, t, id),
+        ["namespace", n, "component", c, "topic", t, id] => (n, Some(c), None, t, id),
+        ["namespace", n, "component", c, "endpoint", e, "topic", t, id] => (n, Some(c), Some(e), t, id),
         _ => return None,
     };
     Some(Subject {

@@ -3,13 +3,20 @@
 //! Records of a registry come in, an ordered immutable [`view::FleetView`] goes out. No IO, no clock, no
 //! randomness: the same changes always give the same view.
 
+mod cards;
+mod claims;
 pub mod graphs;
 pub mod ids;
+mod join;
 pub mod keys;
 pub mod limits;
+mod mixed;
 pub mod notes;
 pub mod pod_hash;
+mod records;
 pub mod reducer;
+mod role;
+mod said;
 pub mod view;
 
 pub use graphs::{Generation, Graphs, NamespaceMatch};

@@ -18,6 +18,13 @@ pub const MAX_RETAINED_CARDS_TOTAL_BYTES: usize = 256 * 1024 * 1024;
 /// still updated when it is reached; new ones are refused.
 pub const MAX_RECORDS_PER_KEYSPACE: usize = 16_384;
 
+/// Keys kept for one worker: its cards (base and adapters), and claims of one instance, channel or source. More
+/// are refused, so that the work of one change stays bounded whoever writes.
+pub const MAX_CARDS_PER_WORKER: usize = 512;
+
+/// See [`MAX_CARDS_PER_WORKER`]. Two are a conflict already.
+pub const MAX_CLAIMS_PER_IDENTITY: usize = 16;
+
 /// Longest namespace, component or endpoint name, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
 

@@ -1,8 +1,26 @@
 //! Changes of the registry in, views and notes out.
+//!
+//! Records are kept under whom they are about, so that one change re-joins one worker or one publisher, however
+//! large the fleet. A record that cannot be read is skipped: what its key said before stays.
 
 use jiff::Timestamp;
 
-use crate::{graphs::NamespaceMatch, ids::Graph, limits::Limits, notes::Notes, view::FleetView};
+use self::intake::Skipped;
+use crate::{
+    cards::Cards,
+    claims::{Claims, WorkerClaims},
+    graphs::{Graphs, NamespaceMatch},
+    ids::{Graph, WorkerKey},
+    keys::Bucket,
+    limits::Limits,
+    mixed::Mixed,
+    notes::{EventKind, Notes},
+    said::Said,
+    view::{Capped, FleetView, PublisherKey},
+};
+
+mod intake;
+mod rejoin;
 
 /// What a reducer is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +54,33 @@ pub enum Change {
 #[derive(Debug)]
 pub struct Reducer {
     settings: Settings,
+    graphs: Graphs,
+    claims: Claims,
+    cards: Cards,
+    mixed: Mixed,
+    said: Said,
+    full: FullSpaces,
     view: FleetView,
+    /// Workers and publishers joined so far: the work done.
+    joins: u64,
+}
+
+/// Key spaces that refused something.
+#[derive(Clone, Copy, Debug, Default)]
+struct FullSpaces {
+    /// Keys refused since the last full list.
+    refused: u64,
+    /// Buckets that refused a key since the last full list.
+    buckets: [bool; Bucket::ALL.len()],
+    /// Buckets of which the log knows that they are full.
+    said: [bool; Bucket::ALL.len()],
+}
+
+/// What a change touched.
+enum Touched {
+    Nothing,
+    Worker(WorkerKey),
+    Publishers(Vec<PublisherKey>),
 }
 
 impl Reducer {
@@ -44,15 +88,48 @@ impl Reducer {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
-            settings,
+            graphs: Graphs::new(settings.namespaces.iter().cloned(), settings.namespace_match),
+            claims: Claims::default(),
+            cards: Cards::new(&settings.limits),
+            mixed: Mixed::default(),
+            said: Said::default(),
+            full: FullSpaces::default(),
             view: FleetView::default(),
+            joins: 0,
+            settings,
         }
     }
 
     /// Applies one change at the cost of the one worker or publisher that it touches.
     pub fn apply(&mut self, change: Change, now: Timestamp) -> Notes {
-        let _ = (change, now);
-        Notes::default()
+        self.apply_all([change], now)
+    }
+
+    /// Applies changes that are published together, as one pass.
+    pub fn apply_all(&mut self, changes: impl IntoIterator<Item = Change>, now: Timestamp) -> Notes {
+        let mut notes = Notes::default();
+        for change in changes {
+            let touched = match change {
+                Change::Put { key, value } => match self.put(&key, &value, &mut notes) {
+                    Ok(touched) => {
+                        notes.add(EventKind::Put);
+                        touched
+                    }
+                    Err(Skipped) => Touched::Nothing,
+                },
+                Change::Delete { key } => self.delete(&key, &mut notes),
+            };
+            match touched {
+                Touched::Nothing => {}
+                Touched::Worker(key) => self.rejoin_worker(&key, Some(now), &mut notes),
+                Touched::Publishers(keys) => {
+                    keys.into_iter()
+                        .for_each(|key| self.rejoin_publisher(key, &mut notes));
+                }
+            }
+        }
+        self.settle(&mut notes);
+        notes
     }
 
     /// Replaces everything with a full list: keys that are not in it are gone, `first` times of workers that
@@ -62,22 +139,83 @@ impl Reducer {
         K: AsRef<str>,
         V: AsRef<[u8]>,
     {
-        let _ = (entries.into_iter().count(), now);
-        Notes::default()
+        let mut notes = Notes::default();
+        notes.add(EventKind::Resync);
+        let mut old = std::mem::take(&mut self.claims);
+        self.full.refused = 0;
+        self.full.buckets = Default::default();
+        for (key, value) in entries {
+            let (key, value) = (key.as_ref(), value.as_ref());
+            if self.put(key, value, &mut notes).is_err() {
+                self.carry_over(key, &old);
+            }
+        }
+        self.full.said = self.full.buckets;
+
+        let keys: Vec<WorkerKey> = self.claims.workers.keys().cloned().collect();
+        for key in &keys {
+            let before = old.workers.remove(key);
+            let changed = self.inherit_worker(key, before.as_ref());
+            self.rejoin_worker(key, changed.then_some(now), &mut notes);
+            before.iter().for_each(|before| self.release_cards(before));
+        }
+        let keys: Vec<PublisherKey> = self.claims.publishers.keys().copied().collect();
+        for key in keys {
+            let before = old.publishers.remove(&key);
+            if let (Some(claims), Some(before)) = (self.claims.publishers.get_mut(&key), before) {
+                claims.conflicts = before.conflicts;
+            }
+            self.rejoin_publisher(key, &mut notes);
+        }
+        for (key, gone) in old.workers {
+            self.forget_worker(&key, &gone, &mut notes);
+        }
+        for (key, gone) in old.publishers {
+            self.forget_publisher(key, &gone, &mut notes);
+        }
+        self.settle(&mut notes);
+        notes
     }
 
     /// Takes over a new set of configured namespaces. Workers and publishers of graphs that are gone leave; the
     /// others stay as they are. Namespaces that are new stay empty until their records are put.
     pub fn retain_namespaces(&mut self, namespaces: Vec<Graph>, now: Timestamp) -> Notes {
-        let _ = now;
+        let mut notes = Notes::default();
+        self.graphs = Graphs::new(namespaces.iter().cloned(), self.settings.namespace_match);
         self.settings.namespaces = namespaces;
-        Notes::default()
+        let workers: Vec<WorkerKey> = self.claims.workers.keys().cloned().collect();
+        for key in workers {
+            match self.graphs.graph_of(key.namespace.as_str()) {
+                None => self.claims.remove_worker(&key, &mut self.cards),
+                // A namespace may move to a graph that now names it exactly.
+                Some((graph, _))
+                    if self
+                        .view
+                        .workers
+                        .get(&key)
+                        .is_some_and(|worker| worker.graph != graph) => {}
+                Some(_) => continue,
+            }
+            self.rejoin_worker(&key, Some(now), &mut notes);
+        }
+        let publishers: Vec<PublisherKey> = self.claims.publishers.keys().copied().collect();
+        for key in publishers {
+            let Self { claims, graphs, .. } = self;
+            claims.retain_publisher(key, |namespace| graphs.graph_of(namespace.as_str()).is_some());
+            self.rejoin_publisher(key, &mut notes);
+        }
+        self.settle(&mut notes);
+        notes
     }
 
     /// Whether a full key space refused records that would fit by now: a full list would bring them back.
     #[must_use]
     pub fn wants_reset(&self) -> bool {
-        false
+        let cap = self.settings.limits.records_per_keyspace;
+        Bucket::ALL
+            .into_iter()
+            .zip(self.full.buckets)
+            .any(|(bucket, full)| full && self.claims.count(bucket) < cap)
     }
 
     /// The present view; cloning shares all of it.
@@ -91,4 +229,26 @@ impl Reducer {
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
+
+    /// Gives a worker of a full list what is known of it; whether its records changed.
+    fn inherit_worker(&mut self, key: &WorkerKey, before: Option<&WorkerClaims>) -> bool {
+        let (Some(claims), Some(before)) = (self.claims.workers.get_mut(key), before) else {
+            return true;
+        };
+        claims.seen = before.seen.filter(|_| !claims.instances.is_empty());
+        claims.conflicts.clone_from(&before.conflicts);
+        claims.release_said = before.release_said;
+        !claims.same_records(before)
+    }
+
+    fn settle(&mut self, notes: &mut Notes) {
+        self.mixed.settle(&self.graphs, notes);
+        self.view.capped = Capped {
+            records: self.full.refused,
+            cards: self.cards.dropped(),
+        };
+    }
 }
+
+#[cfg(test)]
+mod tests;

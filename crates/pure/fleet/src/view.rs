@@ -139,6 +139,14 @@ pub struct Seen {
     pub updated: Timestamp,
 }
 
+impl Seen {
+    /// Whether the times are the same ones.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        self.first == other.first && self.updated == other.updated
+    }
+}
+
 impl PartialEq for Seen {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -258,6 +266,9 @@ pub enum Topic {
 }
 
 impl Topic {
+    /// Every topic, in order.
+    pub const ALL: [Self; 2] = [Self::KvMetrics, Self::KvEvents];
+
     /// The name on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -302,11 +313,10 @@ pub enum Transport {
         /// Endpoint as advertised.
         endpoint: Arc<str>,
     },
-    /// XPUB sockets of brokers; frame 1 is the full subject.
+    /// XPUB sockets of brokers. Frame 1 is the full subject; a broker carries every worker of its namespace, so
+    /// the subjects to ask for are those of the namespace's workers, not of this record.
     ZmqBroker {
         /// Endpoints as advertised, in order.
         xpub_endpoints: Arc<[String]>,
-        /// `namespace.<ns>[.component.<c>[.endpoint.<e>]].<topic>`, segments percent-encoded.
-        subject: Arc<str>,
     },
 }
