@@ -382,29 +382,26 @@ fn groups<'a>(
     if settings.reach == Reach::Broker {
         return groups;
     }
-    let mut named: BTreeMap<BTreeSet<Arc<str>>, (BTreeSet<Namespace>, Subjects)> = BTreeMap::new();
+    let mut named: BTreeMap<BTreeSet<Arc<str>>, BTreeSet<Namespace>> = BTreeMap::new();
     for publisher in publishers {
-        let Transport::ZmqBroker {
-            xpub_endpoints,
-            subject,
-        } = &publisher.transport
-        else {
+        let Transport::ZmqBroker { xpub_endpoints } = &publisher.transport else {
             continue;
         };
         let endpoints = xpub_endpoints
             .iter()
             .map(|endpoint| endpoint.as_str().into())
             .collect();
-        let (namespaces, subjects) = named.entry(endpoints).or_default();
-        namespaces.insert(publisher.namespace.clone());
-        subjects.insert(subject.as_bytes().into(), publisher.namespace.clone());
+        named
+            .entry(endpoints)
+            .or_default()
+            .insert(publisher.namespace.clone());
     }
     let configured: BTreeSet<Arc<str>> = settings.xpub_endpoints.iter().cloned().collect();
     if !configured.is_empty() {
         groups.insert(configured, broker::subjects(view, |_| true));
     }
-    for (endpoints, (namespaces, mut subjects)) in named {
-        subjects.extend(broker::subjects(view, |namespace| namespaces.contains(namespace)));
+    for (endpoints, namespaces) in named {
+        let subjects = broker::subjects(view, |namespace| namespaces.contains(namespace));
         groups
             .entry(endpoints)
             .or_insert_with(Subjects::new)
