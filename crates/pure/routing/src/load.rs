@@ -7,7 +7,7 @@
 //! All methods take `&self`. Writers of one rank share a lock that picks never take: picks read published atomics.
 
 use continuum_fleet::{
-    ids::{InstanceId, Rank, WorkerKey},
+    ids::{Rank, WorkerKey},
     view::Role,
 };
 
@@ -17,24 +17,12 @@ pub use self::{
 };
 
 mod booking;
-mod index;
+pub(crate) mod index;
 pub(crate) mod slot;
 pub(crate) mod store;
 
 /// One load report of one rank, as a publisher sent it. `None` fields say nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
-    /// The worker that it speaks of.
-    pub worker: InstanceId,
-    /// The rank that it speaks of.
-    pub rank: Rank,
-    /// KV blocks of running sequences.
-    pub active_decode_blocks: Option<u64>,
-    /// Prompt tokens that are waiting or being read.
-    pub active_prefill_tokens: Option<u64>,
-    /// KV blocks in use; stands in where decode blocks are missing.
-    pub kv_used_blocks: Option<u64>,
-}
+pub use continuum_wire::ActiveLoad as Sample;
 
 /// What became of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

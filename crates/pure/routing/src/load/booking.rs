@@ -124,6 +124,11 @@ impl Agenda {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.load(Ordering::Relaxed) == 0 && self.awaited.lock().is_ok_and(|awaited| awaited.is_empty())
+    }
+
     fn reserve(&self, at: Millis) -> Due {
         (at, self.tickets.fetch_add(1, Ordering::Relaxed))
     }

@@ -23,6 +23,8 @@ use crate::limits::{PUBLISHERS, RANKS_PER_WORKER};
 pub(super) struct Index {
     capacity: usize,
     ranks: usize,
+    /// Ranks of live workers that have no key.
+    lacking: usize,
     entries: BTreeMap<WorkerKey, Entry>,
     /// Workers that want more keys than they got.
     short: BTreeSet<WorkerKey>,
@@ -87,9 +89,16 @@ impl Entry {
 
     /// Ranks with their slots.
     pub(super) fn ranks(&self) -> impl Iterator<Item = (Rank, &Slot)> {
-        (self.range.start..)
+        (self.range.start..u32::MAX)
             .zip(&self.slots)
             .map(|(rank, slot)| (Rank(rank), slot.as_ref()))
+    }
+
+    /// Ranks without a key.
+    fn lacking(&self) -> usize {
+        usize::try_from(self.range.size)
+            .unwrap_or(usize::MAX)
+            .saturating_sub(self.slots.len())
     }
 
     /// Whether this publisher is known to speak for the worker.
@@ -104,6 +113,7 @@ impl Index {
         Self {
             capacity,
             ranks: 0,
+            lacking: 0,
             entries: BTreeMap::new(),
             short: BTreeSet::new(),
             publishers: BTreeMap::new(),
@@ -174,8 +184,7 @@ impl Index {
                 self.ensure(&key, worker, &mut followed);
             }
         }
-        let short = self.short.iter().filter_map(|key| self.entries.get(key));
-        followed.over_capacity = short.map(|entry| missing(entry.range, entry.slots.len())).sum();
+        followed.over_capacity = self.lacking;
         followed
     }
 
@@ -296,6 +305,7 @@ impl Index {
             return;
         };
         self.ranks = self.ranks.saturating_sub(entry.slots.len());
+        self.lacking = self.lacking.saturating_sub(entry.lacking());
         followed
             .departed
             .extend(entry.ranks().map(|(rank, _)| (key.clone(), rank)));
@@ -315,6 +325,11 @@ impl Index {
     /// Gives a worker its keys, as many as there is room for.
     fn ensure(&mut self, key: &WorkerKey, worker: &Worker, followed: &mut Followed) {
         let range = worker.ranks().unwrap_or(RankRange { start: 0, size: 1 });
+        if !self.entries.contains_key(key) {
+            self.lacking = self
+                .lacking
+                .saturating_add(usize::try_from(range.size).unwrap_or(usize::MAX));
+        }
         let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry {
             role: worker.role,
             component: Arc::clone(&worker.component),
@@ -324,12 +339,13 @@ impl Index {
         });
         entry.role = worker.role;
         let room = self.capacity.saturating_sub(self.ranks);
-        let wanted = missing(range, entry.slots.len());
-        let given = wanted.min(room);
+        let lacks = wanted(range).saturating_sub(entry.slots.len());
+        let given = lacks.min(room);
         entry.slots.extend((0..given).map(|_| Arc::<Slot>::default()));
         self.ranks += given;
+        self.lacking = self.lacking.saturating_sub(given);
         followed.added += given;
-        if given < wanted {
+        if given < lacks {
             self.short.insert(key.clone());
         }
         self.refresh(key);
@@ -400,9 +416,8 @@ impl Index {
     }
 }
 
-/// Keys that a worker with `has` keys still lacks.
-fn missing(range: RankRange, has: usize) -> usize {
-    usize::try_from(range.size.min(RANKS_PER_WORKER))
-        .unwrap_or(usize::MAX)
-        .saturating_sub(has)
+/// Keys that a worker with these ranks should have. The last number of 32 bits is no rank: frontends take it as unset.
+pub(crate) fn wanted(range: RankRange) -> usize {
+    let size = range.size.min(RANKS_PER_WORKER).min(u32::MAX - range.start);
+    usize::try_from(size).unwrap_or(usize::MAX)
 }

@@ -171,6 +171,12 @@ impl Store {
             .collect()
     }
 
+    /// Nothing waits for a foreseen end of a prefill.
+    #[cfg(test)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.agenda.is_empty()
+    }
+
     /// Whether somebody may be suspect: false is certain.
     pub(crate) fn may_suspect(&self, now: Millis) -> bool {
         self.suspicion_ends.load(Ordering::Relaxed) > now.0

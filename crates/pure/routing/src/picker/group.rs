@@ -136,7 +136,7 @@ impl Group {
         #[expect(clippy::cast_precision_loss, reason = "a capacity beyond 2^53 is no capacity")]
         let capacity = capacity.unwrap_or(0) as f64;
         let start = worker.ranks().map_or(0, |range| range.start);
-        for (rank, slot) in (start..).zip(member.slots.iter()) {
+        for (rank, slot) in (start..u32::MAX).zip(member.slots.iter()) {
             let candidate = Candidate {
                 slot: Arc::clone(slot),
                 capacity,

@@ -18,8 +18,8 @@ use super::{
     group::{Group, Member},
 };
 use crate::{
-    limits::{CANDIDATES, RANKS_PER_WORKER},
-    load::{Followed, Store},
+    limits::CANDIDATES,
+    load::{Followed, Store, index::wanted},
 };
 
 /// The candidates of every model, built from one view. Immutable; cheap to clone.
@@ -282,8 +282,7 @@ impl Table {
                 continue;
             }
             let slots: Arc<[_]> = store.slots_of(&worker.key).into();
-            let wanted = worker.ranks().map_or(1, |range| range.size.min(RANKS_PER_WORKER));
-            if u32::try_from(slots.len()).is_ok_and(|given| given < wanted) {
+            if slots.len() < worker.ranks().map_or(1, wanted) {
                 short.insert(worker.key.clone());
             } else {
                 short.remove(&worker.key);

@@ -29,7 +29,8 @@ fn pairs_come_from_one_namespace() {
 
 #[test]
 fn mixed_namespaces_follow_the_table() {
-    let cases: [(&str, Vec<Build>, Vec<(u64, Option<u64>)>); 6] = [
+    type Pins = Vec<(u64, Option<u64>)>;
+    let cases: [(&str, Vec<Build>, Pins); 6] = [
         (
             "pairs leave aggregated workers aside",
             vec![prefill(1), decode(2), aggregated(3)],
