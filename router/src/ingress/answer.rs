@@ -10,7 +10,7 @@ use http::{
 pub use self::rename::{Framing, Rename};
 use super::{
     pin_headers::Pinned,
-    strip::{Disclosure, X_REQUEST_ID, hop_by_hop},
+    strip::{Disclosure, X_REQUEST_ID, hop_by_hop, remove_where},
 };
 
 /// How a request was served; told in every answer of a relayed request.
@@ -67,9 +67,7 @@ pub fn head(
     edited: bool,
 ) {
     hop_by_hop(headers);
-    while let Some(name) = headers.keys().find(|name| is_internal(name.as_str())).cloned() {
-        headers.remove(name);
-    }
+    remove_where(headers, |name| is_internal(name.as_str()));
     if edited {
         headers.remove(CONTENT_LENGTH);
     }

@@ -283,7 +283,7 @@ pub(super) fn unescaped<'a>(bytes: &'a [u8], text: &Text) -> Option<Cow<'a, [u8]
 }
 
 /// Bytes before the first quote, backslash or control character.
-fn plain_run(bytes: &[u8]) -> usize {
+pub(super) fn plain_run(bytes: &[u8]) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;
     const fn zero_bytes(word: u64) -> u64 {

@@ -11,7 +11,10 @@ use http::{
 use serde::Serialize;
 
 use super::limits::{RETRY_AFTER_BUSY_SECONDS, RETRY_AFTER_TOPOLOGY_SECONDS};
-use crate::error::{BackPressure, Error, Phase};
+use crate::{
+    dispatch::metrics::Phase,
+    error::{BackPressure, Deadline, Error},
+};
 
 /// What a client is told of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,7 +200,10 @@ impl Error {
             Self::BackPressure(BackPressure::Overloaded) => {
                 server(S::SERVICE_UNAVAILABLE, Code::Overloaded, busy, None)
             }
-            Self::TimedOut(_) => server(S::GATEWAY_TIMEOUT, Code::Timeout, None, None),
+            Self::TimedOut(Deadline::Body) => client(S::REQUEST_TIMEOUT, Code::Timeout),
+            Self::TimedOut(Deadline::Header | Deadline::FirstToken | Deadline::Idle | Deadline::Request) => {
+                server(S::GATEWAY_TIMEOUT, Code::Timeout, None, None)
+            }
             Self::StreamBroken => server(S::BAD_GATEWAY, Code::StreamBroken, None, None),
             Self::Overloaded => server(S::SERVICE_UNAVAILABLE, Code::Overloaded, busy, None),
             Self::Draining => server(S::SERVICE_UNAVAILABLE, Code::Draining, busy, None),

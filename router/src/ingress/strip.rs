@@ -42,30 +42,30 @@ pub enum Disclosure {
 }
 
 /// What becomes of the client's own credentials (`authorization`, `x-api-key`, `api-key`, `cookie`).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Credentials {
-    /// They stay here: a key given to this router is none of a backend's business. The default.
+    /// They stay here: a key given to this router is none of a backend's business. A backend's own `api_key`
+    /// is written when the request is sent to it.
+    #[default]
     Drop,
-    /// The backend's own `api_key`, as the whole value of `authorization`; the client's stay here.
-    Replace(HeaderValue),
-    /// Passed on, for a backend that checks the clients' keys itself.
+    /// Passed on, for backends that check the clients' keys themselves.
     Pass,
 }
 
-/// What a backend is, as far as the outbound head is concerned.
-#[derive(Clone, Debug)]
-pub struct Outbound<'a> {
-    /// A direct-mode frontend: `x-tenant-id` of a client would change its cache salt.
-    pub shim: bool,
-    /// What becomes of credentials.
-    pub credentials: &'a Credentials,
+/// What a request is sent to, as far as its head is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// A direct-mode frontend: it would take a client's `x-tenant-id` for its cache salt.
+    Shim,
+    /// Any other backend.
+    Other,
 }
 
 /// Removes every header that steers routing inside a Dynamo frontend or an inference gateway.
 ///
 /// Allocates nothing, and touches nothing, when no such header is there.
 pub fn client_pins(headers: &mut HeaderMap) {
-    remove_where(headers, is_pin);
+    remove_where(headers, |name| is_pin(name.as_str()));
 }
 
 /// Reads and removes `x-backend`.
@@ -127,58 +127,25 @@ pub fn json_body(headers: &HeaderMap) -> Result<(), Error> {
 /// Hop-by-hop headers go (those that `connection` lists, too), `content-length` and `host` are for the
 /// connection to set, `expect` has been answered by reading the body, and `accept-encoding` goes because the
 /// relay reads refusals and may edit model names: answers come uncompressed. Everything else is passed on.
-pub fn outbound(headers: &mut HeaderMap, to: &Outbound<'_>) {
-    client_pins(headers);
-    hop_by_hop(headers);
-    for name in [
-        HOST,
-        CONTENT_LENGTH,
-        CONTENT_ENCODING,
-        EXPECT,
-        ACCEPT_ENCODING,
-        X_BACKEND,
-    ] {
-        headers.remove(name);
-    }
-    if to.shim {
-        headers.remove(X_TENANT_ID);
-    }
-    match to.credentials {
-        Credentials::Pass => {}
-        Credentials::Drop => drop_credentials(headers),
-        Credentials::Replace(value) => {
-            drop_credentials(headers);
-            headers.insert(AUTHORIZATION, value.clone());
-        }
-    }
+pub fn outbound(headers: &mut HeaderMap, destination: Destination, credentials: Credentials) {
+    connection_listed(headers);
+    remove_where(headers, |name| {
+        is_pin(name.as_str())
+            || is_hop_by_hop(name)
+            || matches!(
+                *name,
+                HOST | CONTENT_LENGTH | CONTENT_ENCODING | EXPECT | ACCEPT_ENCODING
+            )
+            || *name == X_BACKEND
+            || (destination == Destination::Shim && *name == X_TENANT_ID)
+            || (credentials == Credentials::Drop && is_credential(name))
+    });
 }
 
 /// Removes headers that belong to one connection, and those that `connection` names.
 pub fn hop_by_hop(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
-        let listed: Vec<HeaderName> = headers
-            .get_all(CONNECTION)
-            .iter()
-            .flat_map(|value| value.as_bytes().split(|b| *b == b','))
-            .filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok())
-            .collect();
-        for name in listed {
-            headers.remove(name);
-        }
-        headers.remove(CONNECTION);
-    }
-    for name in [
-        KEEP_ALIVE,
-        PROXY_CONNECTION,
-        PROXY_AUTHENTICATE,
-        PROXY_AUTHORIZATION,
-        TE,
-        TRAILER,
-        TRANSFER_ENCODING,
-        UPGRADE,
-    ] {
-        headers.remove(name);
-    }
+    connection_listed(headers);
+    remove_where(headers, is_hop_by_hop);
 }
 
 /// Keeps a client's `x-request-id` of up to 128 visible ASCII characters, else makes one out of `random`.
@@ -214,17 +181,60 @@ pub fn trace_context(headers: &mut HeaderMap) {
     }
 }
 
-fn drop_credentials(headers: &mut HeaderMap) {
-    for name in [AUTHORIZATION, X_API_KEY, API_KEY, COOKIE] {
+/// What `connection` names goes; `close` and `keep-alive` name no header that stays anyway.
+fn connection_listed(headers: &mut HeaderMap) {
+    let words =
+        |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"keep-alive") || value == "close";
+    if headers.get_all(CONNECTION).iter().all(words) {
+        return;
+    }
+    let listed: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|b| *b == b','))
+        .filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok())
+        .collect();
+    for name in listed {
         headers.remove(name);
     }
 }
 
-fn remove_where(headers: &mut HeaderMap, unwanted: fn(&str) -> bool) {
-    // One name at a time: a borrowed name cannot be removed, and in nearly every request there is none.
-    while let Some(name) = headers.keys().find(|name| unwanted(name.as_str())).cloned() {
-        headers.remove(name);
+/// One look over the names, then the removals: names are cheap to compare and costly to look up.
+pub(super) fn remove_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
+    /// A usual head has this many such headers at most; one with more is looked at again.
+    const AT_ONCE: usize = 8;
+    loop {
+        let mut found: [Option<HeaderName>; AT_ONCE] = [const { None }; AT_ONCE];
+        let mut free = found.iter_mut();
+        let mut more = false;
+        for name in headers.keys().filter(|name| unwanted(name)) {
+            match free.next() {
+                Some(slot) => *slot = Some(name.clone()),
+                None => {
+                    more = true;
+                    break;
+                }
+            }
+        }
+        for name in found.into_iter().flatten() {
+            headers.remove(name);
+        }
+        if !more {
+            return;
+        }
     }
+}
+
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(
+        *name,
+        CONNECTION | PROXY_AUTHENTICATE | PROXY_AUTHORIZATION | TE | TRAILER | TRANSFER_ENCODING | UPGRADE
+    ) || *name == KEEP_ALIVE
+        || *name == PROXY_CONNECTION
+}
+
+fn is_credential(name: &HeaderName) -> bool {
+    matches!(*name, AUTHORIZATION | COOKIE) || *name == X_API_KEY || *name == API_KEY
 }
 
 fn is_json(value: &[u8]) -> bool {
