@@ -57,7 +57,7 @@ impl Tree {
                     .filter_map(|(key, value)| Some((key.clone(), keep(&key, value)?)))
                     .collect(),
             ),
-            other => other,
+            other @ (Self::Leaf(_) | Self::Text(_) | Self::Array(_)) => other,
         }
     }
 
@@ -71,7 +71,7 @@ impl Tree {
                     })
                     .collect(),
             ),
-            other => other,
+            other @ (Self::Leaf(_) | Self::Text(_) | Self::Object(_)) => other,
         }
     }
 }
