@@ -123,3 +123,29 @@ pub enum Deadline {
     #[error("the request body did not arrive in time")]
     Body,
 }
+
+/// Label `phase` of `disaggregated_errors_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Choosing and pinning workers.
+    Orchestration,
+    /// The prefill hop. Never counted while hops run inside a frontend; the label exists for other engines.
+    Prefill,
+    /// Everything that a shim answered badly.
+    Decode,
+}
+
+impl Phase {
+    /// Every phase, in order.
+    pub const ALL: [Self; 3] = [Self::Orchestration, Self::Prefill, Self::Decode];
+
+    /// The label value.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Orchestration => "orchestration",
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+        }
+    }
+}

@@ -11,10 +11,7 @@ use http::{
 use serde::Serialize;
 
 use super::limits::{RETRY_AFTER_BUSY_SECONDS, RETRY_AFTER_TOPOLOGY_SECONDS};
-use crate::{
-    dispatch::metrics::Phase,
-    error::{BackPressure, Deadline, Error},
-};
+use crate::error::{BackPressure, Deadline, Error, Phase};
 
 /// What a client is told of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
