@@ -1,1 +1,9 @@
-//! In the making.
+//! What tests of several crates share. Not part of the product: code here may panic with a clear word.
+
+#![expect(
+    clippy::expect_used,
+    reason = "a test that cannot go on should say why and stop"
+)]
+
+pub mod fuzz;
+pub mod loopback;

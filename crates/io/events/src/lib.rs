@@ -20,6 +20,8 @@ pub mod supervisor;
 mod broker;
 mod sequence;
 mod subscription;
+#[cfg(test)]
+mod testing;
 
 pub use connector::Connector;
 pub use metrics::{Metrics, Outcome};

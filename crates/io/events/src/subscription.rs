@@ -223,3 +223,6 @@ impl Drop for Publisher {
         self.lost();
     }
 }
+
+#[cfg(test)]
+mod tests;

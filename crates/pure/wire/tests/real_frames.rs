@@ -2,7 +2,6 @@
 
 #![expect(
     clippy::expect_used,
-    clippy::panic,
     clippy::disallowed_methods,
     reason = "tests read fixtures and stop at the first surprise"
 )]

@@ -1,0 +1,92 @@
+//! Entry points of the fuzz targets: what must hold for any bytes. `cargo test` replays the committed corpora
+//! through the same functions.
+
+use continuum_wire::{
+    ActiveLoad, Delivery, Expected, Limits,
+    limits::{GREETING_BYTES, KEPT_BUFFER_BYTES},
+    zmtp::{Error, Event, Publisher, Subscriber, write_message},
+};
+
+const TOPIC: &[u8] = b"kv_metrics";
+
+/// A peer's bytes: never a panic, bounded memory, and the same events whatever the split.
+pub fn zmtp(data: &[u8]) {
+    let whole = subscribe(data, data.len().max(1));
+    for chunk in [1, 7, 64] {
+        assert_eq!(subscribe(data, chunk), whole, "split by {chunk}");
+    }
+    // The other side reads hostile bytes too, in simulated fleets.
+    let mut publisher = Publisher::new();
+    let _ended = publisher.push(data);
+}
+
+/// One message as frames (each a u16 big-endian length and its bytes), through a connection and the envelope.
+pub fn envelope(data: &[u8]) {
+    let mut frames = Vec::new();
+    let mut rest = data;
+    while let Some((len, after)) = rest.split_first_chunk::<2>() {
+        let len = usize::from(u16::from_be_bytes(*len)).min(after.len());
+        let (frame, after) = after.split_at(len);
+        frames.push(frame);
+        rest = after;
+    }
+    let mut subscriber = Subscriber::new(Limits::KV_METRICS, [TOPIC]);
+    let mut bytes = handshake();
+    write_message(&frames, &mut bytes);
+    let mut input = bytes.as_slice();
+    let expected = Expected {
+        topic: "kv_metrics",
+        first_frame: None,
+        publisher: None,
+    };
+    while let Ok(Some(event)) = subscriber.push(&mut input) {
+        let Event::Message(message) = event else { continue };
+        if let Ok(delivery) = Delivery::decode(&message, &expected, &Limits::KV_METRICS) {
+            assert!(
+                delivery.payload.len() <= Limits::KV_METRICS.payload,
+                "payload within its limit"
+            );
+            active_load(&delivery.payload);
+        }
+    }
+}
+
+/// A load payload: what decodes also survives writing and reading again.
+pub fn active_load(data: &[u8]) {
+    if let Ok(load) = ActiveLoad::decode(data, &Limits::KV_METRICS) {
+        let again = ActiveLoad::decode(&load.encode(), &Limits::KV_METRICS);
+        assert_eq!(again, Ok(load), "round trip");
+    }
+}
+
+/// What a real peer says before its first message.
+#[must_use]
+pub fn handshake() -> Vec<u8> {
+    let mut bytes = vec![0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 1];
+    bytes.extend_from_slice(b"NULL");
+    bytes.resize(GREETING_BYTES, 0);
+    bytes.extend_from_slice(b"\x04\x19\x05READY\x0bSocket-Type\0\0\0\x03PUB");
+    bytes
+}
+
+/// Events of a connection in comparable form, and its end.
+fn subscribe(data: &[u8], chunk: usize) -> (Vec<Vec<Vec<u8>>>, Option<Error>) {
+    let mut subscriber = Subscriber::new(Limits::KV_METRICS, [TOPIC]);
+    let mut messages = Vec::new();
+    for mut input in data.chunks(chunk) {
+        loop {
+            match subscriber.push(&mut input) {
+                Ok(None) => break,
+                Ok(Some(Event::Message(message))) => {
+                    let frames = (0..message.len()).filter_map(|at| message.frame(at));
+                    messages.push(frames.map(<[u8]>::to_vec).collect());
+                }
+                Ok(Some(Event::Ready { .. } | Event::Alive)) => {}
+                Err(error) => return (messages, Some(error)),
+            }
+        }
+        assert!(input.is_empty(), "all bytes are used");
+        assert!(subscriber.capacity() <= KEPT_BUFFER_BYTES, "memory is bounded");
+    }
+    (messages, None)
+}
