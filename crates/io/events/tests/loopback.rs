@@ -14,13 +14,15 @@ use std::{
 use continuum_config::model::Transport as Reach;
 use continuum_events::{LoadSink, Metrics, Outcome, Row, Settings, State, Via, supervisor};
 use continuum_fleet::{
-    ids::{InstanceId, Namespace, PublisherId, Rank},
-    view::{FleetView, Publisher, PublisherKey, Topic, Transport},
+    graphs::Generation,
+    ids::{InstanceId, Namespace, PublisherId, Rank, WorkerKey},
+    view::{FleetView, Publisher, PublisherKey, Role, Seen, Topic, Transport, Worker},
 };
 use continuum_routing::load::Applied;
 use continuum_runtime::{cell::Cell, tasks::Tasks};
 use continuum_testkit::loopback::Loopback;
 use continuum_wire::{ActiveLoad, Refusal};
+use jiff::Timestamp;
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -223,6 +225,26 @@ fn publisher(id: PublisherId, transport: Transport) -> Publisher {
         component: Some("backend".into()),
         transport,
         feeds: None,
+    }
+}
+
+fn worker() -> Worker {
+    Worker {
+        key: WorkerKey {
+            namespace: "dynamo".into(),
+            instance: InstanceId::new(0xa),
+        },
+        graph: "dynamo".into(),
+        component: "backend".into(),
+        endpoint: "generate".into(),
+        generation: Generation::Base,
+        role: Role::Aggregated,
+        names: Arc::default(),
+        card: None,
+        seen: Seen {
+            first: Timestamp::UNIX_EPOCH,
+            updated: Timestamp::UNIX_EPOCH,
+        },
     }
 }
 
@@ -454,13 +476,18 @@ async fn brokers_of_one_set_relay_each_message_once() {
     let router = Router::start();
     let mut a = Loopback::bind_broker(5, SUBJECT).await;
     let mut b = Loopback::bind_broker(5, SUBJECT).await;
-    router.publish([publisher(
+    let record = publisher(
         PublisherId::new(0xb),
         Transport::ZmqBroker {
             xpub_endpoints: Arc::new([a.endpoint.clone(), b.endpoint.clone()]),
-            subject: SUBJECT.into(),
         },
-    )]);
+    );
+    let worker = worker();
+    router.view.publish(FleetView {
+        workers: [(worker.key.clone(), Arc::new(worker))].into_iter().collect(),
+        publishers: [(record.key, Arc::new(record))].into_iter().collect(),
+        ..FleetView::default()
+    });
     router
         .until("covered", |known| known.covered.get("dynamo") == Some(&true))
         .await;
