@@ -95,7 +95,12 @@ pub fn meaning(came_back: CameBack<'_>, facts: &Facts) -> Meaning {
     // A graph without one of its parts, or a frontend that has not found its workers yet. A pin proves that
     // the view knows the model, so a frontend's "not found" speaks of the frontend and not of the client.
     let unlisted = facts.model_listed == Some(false) && (status == 404 || status >= 500);
-    if unlisted || matches!((status, text), (503, Text::NotReady) | (404, Text::ModelNotFound)) {
+    // A frontend whose last servable model has gone also turns the route itself off: a 404 without a body.
+    let absent = matches!(
+        (status, text),
+        (503, Text::NotReady) | (404, Text::ModelNotFound | Text::Nothing)
+    );
+    if unlisted || absent {
         return Meaning::ModelNotReady;
     }
     if matches!(status, 400 | 500) && !facts.sent_prefill && facts.prefill_pool_now {
@@ -134,6 +139,7 @@ enum Text {
     NotReady,
     ModelNotFound,
     Overload,
+    Nothing,
     Other,
 }
 
@@ -141,7 +147,9 @@ impl Text {
     /// Reads the body as text, not as JSON: a prefix may be cut anywhere, and 1.x frontends differ in shape.
     fn of(body: &[u8]) -> Self {
         let has = |needle: &str| contains_ignoring_case(body, needle.as_bytes());
-        if has("not ready to serve") || has("not ready") {
+        if body.is_empty() {
+            Self::Nothing
+        } else if has("not ready to serve") || has("not ready") {
             Self::NotReady
         } else if has("overload") || has("queue") || has("too many requests") || has("workers are busy") {
             Self::Overload

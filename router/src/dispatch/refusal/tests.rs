@@ -120,6 +120,13 @@ fn topology() {
             Meaning::ModelNotReady,
         ),
         (
+            "frontend has turned its routes off (seen on 1.6.1 while the last pair leaves)",
+            404,
+            "",
+            LIVE,
+            Meaning::ModelNotReady,
+        ),
+        (
             "list lacks the model",
             500,
             GENERIC,
