@@ -53,16 +53,18 @@ impl Places {
 
     /// Whether a problem stands already at the path, in it or around it.
     pub(crate) fn in_doubt(&self, path: &str) -> bool {
-        self.doubtful
-            .iter()
-            .any(|doubtful| within(doubtful, path) || within(path, doubtful))
+        let around = path
+            .match_indices(['.', '['])
+            .filter_map(|(end, _)| path.get(..end));
+        let inside = |next: char| {
+            let prefix = format!("{path}{next}");
+            self.doubtful
+                .range(prefix.clone()..)
+                .next()
+                .is_some_and(|doubtful| doubtful.starts_with(&prefix))
+        };
+        around.chain(["", path]).any(|path| self.doubtful.contains(path)) || inside('.') || inside('[')
     }
-}
-
-/// Whether `path` is `container` or lies in it.
-fn within(path: &str, container: &str) -> bool {
-    path.strip_prefix(container)
-        .is_some_and(|rest| container.is_empty() || rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 /// Checks a tree. `doubtful`: paths that have a problem already.
@@ -147,7 +149,12 @@ impl Check {
             .filter(|others| others.is_object());
         let length = path.len();
         let mut json = Map::new();
-        for entry in entries {
+        // What stands beyond a bound is not looked at: the rules take the bounds for granted.
+        let most = schema
+            .get("maxProperties")
+            .and_then(Json::as_u64)
+            .unwrap_or(u64::MAX);
+        for entry in entries.iter().take(usize::try_from(most).unwrap_or(usize::MAX)) {
             push_key(path, &entry.key);
             self.places.at.insert(path.clone(), entry.value.at);
             match properties.get(&entry.key).or(others) {
@@ -170,9 +177,7 @@ impl Check {
             path.truncate(length);
         }
         self.require(schema, properties, at, path, &mut json);
-        if let Some(most) = schema.get("maxProperties").and_then(Json::as_u64)
-            && entries.len() as u64 > most
-        {
+        if entries.len() as u64 > most {
             self.report(
                 path,
                 at,
@@ -217,9 +222,8 @@ impl Check {
         let length = path.len();
         let mut json = Vec::new();
         let bound = |name| schema.get(name).and_then(Json::as_u64);
-        if let Some(most) = bound("maxItems")
-            && items.len() as u64 > most
-        {
+        let most = bound("maxItems").unwrap_or(u64::MAX);
+        if items.len() as u64 > most {
             self.report(path, at, format!("at most {most} entries, found {}", items.len()));
         }
         if let Some(least) = bound("minItems")
@@ -234,7 +238,11 @@ impl Check {
                 ),
             );
         }
-        for (index, item) in items.iter().enumerate() {
+        for (index, item) in items
+            .iter()
+            .enumerate()
+            .take(usize::try_from(most).unwrap_or(usize::MAX))
+        {
             push_index(path, index);
             self.places.at.insert(path.clone(), item.at);
             let field = schema.get("items").unwrap_or(&Json::Null);

@@ -40,7 +40,7 @@ pub struct Config {
     /// How the process logs.
     pub logging: Logging,
     /// Servers that requests are forwarded to: shim replicas of a Dynamo fleet, and any other server that
-    /// speaks the OpenAI protocol. At most 1,024, with unique names.
+    /// speaks the OpenAI protocol. Names are unique.
     #[schemars(length(max = 1024))]
     pub backends: Vec<Backend>,
     /// Whether prefill and decode workers are chosen by this router.

@@ -1,0 +1,81 @@
+//! The command line: what can be asked of the program, and the commands about a configuration.
+//!
+//! Running the router itself is not here: [`Cli::command`] tells whether a command was asked for, and
+//! [`config::run`] does those that end by themselves.
+
+pub mod config;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use continuum_config::Build;
+
+/// What this program can do, as its features and its state have it.
+pub const BUILD: Build = Build {
+    dynamo: cfg!(feature = "dynamo"),
+    // They come with the operator.
+    kubernetes: false,
+    // Parsed and validated, not served yet, whatever the features say.
+    dynamo_kv: false,
+    dynamo_event_bus: false,
+};
+
+/// An open LLM router for NVIDIA Dynamo fleets.
+///
+/// Finds the workers of a fleet, follows their load, picks a prefill and a decode worker for each request and
+/// sends it, pinned, to a Dynamo frontend in direct mode. Other servers that speak the OpenAI protocol are routed
+/// to by model and weight.
+#[derive(Debug, Parser)]
+#[command(
+    name = "continuum-router",
+    version,
+    arg_required_else_help = true,
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+SIGHUP reads the configuration again (as does a change of the file). SIGTERM drains: no new requests, those in
+flight may finish within server.graceful_period; a second signal ends at once.
+
+Examples:
+  continuum-router config validate router.yaml
+  continuum-router --config router.yaml"
+)]
+pub struct Cli {
+    /// Run the router with this configuration (YAML)
+    #[arg(long, short, value_name = "FILE", env = "CONTINUUM_ROUTER_CONFIG")]
+    pub config: Option<PathBuf>,
+
+    /// Something else than running the router
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What can be asked for beside running.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Check, show or describe configurations
+    #[command(subcommand)]
+    Config(ConfigCommand),
+}
+
+/// The commands about configurations. None of them connects to anything.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Check a configuration: every error with its place, then what may not be meant
+    ///
+    /// Prints a line `file:line:column: path: message` for each error and exits 1 if there is one. Warnings follow in
+    /// the same form; they do not change the exit code. Certificates and keys are not read.
+    Validate {
+        /// The configuration; "-" is standard input
+        file: PathBuf,
+        /// Exit 1 on warnings, too
+        #[arg(long)]
+        strict: bool,
+    },
+    /// Print the effective configuration: all fields with their values, secrets masked
+    Show {
+        /// The configuration; "-" is standard input. Without it: the defaults
+        file: Option<PathBuf>,
+    },
+    /// Print the JSON Schema of configurations, for editors
+    Schema,
+}
