@@ -5,8 +5,6 @@
     reason = "a test that cannot read its fixture has failed"
 )]
 
-use std::{fs, path::Path};
-
 use continuum_fleet::{
     Change, EventKind, Generation, Reducer, Settings,
     ids::{Graph, Rank},
@@ -23,10 +21,25 @@ struct Line {
     value: String,
 }
 
+macro_rules! fixtures {
+    ($($version:literal: $($fleet:literal)*;)*) => {
+        fn text(version: &str, fleet: &str) -> &'static str {
+            match (version, fleet) {
+                $($(($version, $fleet) => include_str!(concat!("fixtures/", $version, "/", $fleet, ".jsonl")),)*)*
+                _ => panic!("no fixture {version} {fleet}"),
+            }
+        }
+    };
+}
+
+fixtures! {
+    "1.4.2": "agg" "default-component-names" "disagg" "dp2" "mixed" "scripted";
+    "1.5.1": "agg" "default-component-names" "disagg" "dp2" "mixed" "scripted";
+    "1.6.1": "agg" "default-component-names" "disagg" "dp2" "mixed" "scripted";
+}
+
 fn records(version: &str, fleet: &str) -> Vec<(String, String)> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/{version}/{fleet}.jsonl"));
-    let text = fs::read_to_string(path).unwrap();
-    let lines = text
+    let lines = text(version, fleet)
         .lines()
         .map(|line| serde_json::from_str::<Line>(line).unwrap());
     lines.map(|line| (line.key, line.value)).collect()
