@@ -1,8 +1,16 @@
-//! In the making.
+//! The data plane: takes requests of OpenAI clients, pins each to workers of a Dynamo fleet, relays the answer.
 
+pub mod app;
 pub mod backends;
 pub mod cli;
 pub mod dispatch;
 pub mod error;
+#[cfg(feature = "dynamo")]
+pub mod fleet;
 pub mod ingress;
+pub mod live;
+pub mod metrics;
+pub mod proxy;
+#[cfg(feature = "dynamo")]
+pub mod select;
 pub mod server;

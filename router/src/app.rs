@@ -1,0 +1,139 @@
+//! The process as one picture: what a request can reach, and how it is started.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use arc_swap::{ArcSwap, Guard};
+use continuum_config::Config;
+use continuum_runtime::tasks::Spawner;
+use prometheus::Registry;
+use tokio::sync::watch;
+
+use crate::{
+    backends::{self, Backends},
+    dispatch,
+    live::Live,
+    metrics::{Requests, Selections},
+    proxy::InFlight,
+};
+#[cfg(feature = "dynamo")]
+use crate::{fleet::Fleet, metrics::FleetCollector};
+
+/// Everything that serves requests.
+pub struct App {
+    /// Metrics of this process.
+    pub registry: Registry,
+    /// Counters of requests.
+    pub requests: Requests,
+    /// Counters of selections.
+    pub selections: Selections,
+    /// Configured servers.
+    pub backends: Backends,
+    /// The fleet.
+    #[cfg(feature = "dynamo")]
+    pub fleet: Arc<Fleet>,
+    /// Requests in flight.
+    pub in_flight: InFlight,
+    live: Arc<ArcSwap<Live>>,
+    draining: AtomicBool,
+    config: watch::Sender<Arc<Config>>,
+}
+
+/// Why this process should get no requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotReady {
+    /// It was asked to stop.
+    Draining,
+    /// The fleet has not been listed yet.
+    FirstSync,
+}
+
+/// Why the process cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A family of metrics was registered twice.
+    #[error("metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+    /// A backend cannot be set up.
+    #[error(transparent)]
+    Backends(#[from] backends::Error),
+}
+
+impl App {
+    /// Starts what works in the background. Listeners come after it.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn start(config: Config, spawner: &Spawner) -> Result<Arc<Self>, Error> {
+        let config = Arc::new(config);
+        let registry = Registry::new();
+        let (config_sender, config_changes) = watch::channel(config.clone());
+        let backends = Backends::new(spawner.clone(), dispatch::metrics::Metrics::new(&registry)?);
+        backends.apply(&config)?;
+        let live = Arc::new(ArcSwap::from_pointee(Live::new(config, 1)));
+        #[cfg(feature = "dynamo")]
+        let fleet = Arc::new(Fleet::start(spawner, &config_changes, &registry)?);
+        #[cfg(feature = "dynamo")]
+        registry.register(Box::new(FleetCollector::new(fleet.clone(), live.clone())?))?;
+        drop(config_changes);
+        Ok(Arc::new(Self {
+            requests: Requests::register(&registry)?,
+            selections: Selections::register(&registry)?,
+            backends,
+            #[cfg(feature = "dynamo")]
+            fleet,
+            in_flight: InFlight::default(),
+            live,
+            draining: AtomicBool::new(false),
+            config: config_sender,
+            registry,
+        }))
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn live(&self) -> Guard<Arc<Live>> {
+        self.live.load()
+    }
+
+    /// Takes over a configuration that has been checked.
+    ///
+    /// # Errors
+    /// A backend cannot be set up; then nothing has changed.
+    pub fn apply(&self, config: Config) -> Result<u64, backends::Error> {
+        self.backends.apply(&config)?;
+        let config = Arc::new(config);
+        let version = self.live.load().version.saturating_add(1);
+        self.live.store(Arc::new(Live::new(config.clone(), version)));
+        #[cfg(feature = "dynamo")]
+        self.fleet.reload(&config);
+        self.config.send_replace(config);
+        Ok(version)
+    }
+
+    /// From now on no request is taken.
+    pub fn drain(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
+    /// Whether it was asked to stop.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
+    }
+
+    /// Why no request should come here; `None` when ready.
+    #[must_use]
+    pub fn not_ready(&self) -> Option<NotReady> {
+        if self.is_draining() {
+            return Some(NotReady::Draining);
+        }
+        #[cfg(feature = "dynamo")]
+        if !self.fleet.status().ready() {
+            return Some(NotReady::FirstSync);
+        }
+        None
+    }
+}

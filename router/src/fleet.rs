@@ -1,0 +1,155 @@
+//! The fleet as this process knows it: what discovery finds, the load store, and the candidates of a pick.
+//!
+//! One task follows the published view: the store takes over the new set of ranks, the candidate table is laid
+//! out anew where something changed, and only then subscriptions see the view, so that no sample arrives for a
+//! worker that the store does not know.
+
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use continuum_config::Config;
+use continuum_discovery::{Discovery, Status};
+use continuum_events::{StoreSink, supervisor};
+use continuum_fleet::view::FleetView;
+use continuum_routing::{Millis, load::Store, picker::Table};
+use continuum_runtime::{cell::Cell, tasks::Spawner};
+use prometheus::Registry;
+use tokio::{sync::watch, time::Instant};
+
+/// What a request and the admin view read of the fleet.
+pub struct Fleet {
+    /// Load and bookings of every rank.
+    pub store: Arc<Store>,
+    discovery: Discovery,
+    table: Arc<ArcSwap<Table>>,
+    followed: Arc<Cell<FleetView>>,
+    subscriptions: supervisor::Handle,
+    load_settings: watch::Sender<supervisor::Settings>,
+    started: Instant,
+}
+
+impl Fleet {
+    /// Starts discovery and subscriptions, which follow `config` from now on.
+    ///
+    /// # Errors
+    /// When their metrics are registered already.
+    pub fn start(
+        spawner: &Spawner,
+        config: &watch::Receiver<Arc<Config>>,
+        registry: &Registry,
+    ) -> Result<Self, prometheus::Error> {
+        let started = Instant::now();
+        let load = config.borrow().dynamo.load.clone();
+        let store = Arc::new(Store::with_capacity(
+            usize::try_from(load.max_ranks).unwrap_or(usize::MAX),
+        ));
+        let discovery = Discovery::spawn(spawner, config.clone(), registry)?;
+        let table = Arc::new(ArcSwap::from_pointee(Table::new(rand::random())));
+        let followed = Arc::<Cell<FleetView>>::default();
+        let (load_settings, settings) = watch::channel(supervisor::Settings::from(&load));
+        let metrics = continuum_events::metrics::Metrics::new()?;
+        metrics.register(registry)?;
+        let subscriptions = supervisor::spawn(
+            spawner,
+            followed.clone(),
+            settings,
+            Arc::new(StoreSink::new(store.clone(), started)),
+            metrics,
+            None,
+        );
+        let follower = Follower {
+            store: store.clone(),
+            table: table.clone(),
+            followed: followed.clone(),
+        };
+        let found = discovery.fleet();
+        spawner.essential("fleet view", |stop| async move {
+            stop.run_until_cancelled(follower.run(found)).await;
+            Ok(())
+        });
+        Ok(Self {
+            store,
+            discovery,
+            table,
+            followed,
+            subscriptions,
+            load_settings,
+            started,
+        })
+    }
+
+    /// The candidates of the newest view.
+    #[must_use]
+    pub fn table(&self) -> Guard<Arc<Table>> {
+        self.table.load()
+    }
+
+    /// The newest view that candidates exist for.
+    #[must_use]
+    pub fn view(&self) -> Arc<FleetView> {
+        self.followed.load()
+    }
+
+    /// Number of the view, for operators: it moves when the fleet changes.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.followed.generation()
+    }
+
+    /// How discovery fares.
+    #[must_use]
+    pub fn status(&self) -> Arc<Status> {
+        self.discovery.status().load()
+    }
+
+    /// All subscriptions.
+    #[must_use]
+    pub fn subscriptions(&self) -> Vec<continuum_events::status::Row> {
+        self.subscriptions.rows()
+    }
+
+    /// Takes over new load settings; what the store holds stays.
+    pub fn reload(&self, config: &Config) {
+        let next = supervisor::Settings::from(&config.dynamo.load);
+        self.load_settings.send_if_modified(|now| {
+            let changed = *now != next;
+            *now = next;
+            changed
+        });
+    }
+
+    /// Milliseconds since the fleet was started: the clock of the store.
+    #[must_use]
+    pub fn now(&self) -> Millis {
+        Millis(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+/// The one writer of the table.
+struct Follower {
+    store: Arc<Store>,
+    table: Arc<ArcSwap<Table>>,
+    followed: Arc<Cell<FleetView>>,
+}
+
+impl Follower {
+    async fn run(self, found: Arc<Cell<FleetView>>) {
+        let mut generation = found.subscribe();
+        loop {
+            generation.borrow_and_update();
+            let view = found.load();
+            let (table, followed) = self.table.load().follow(&view, &self.store);
+            self.table.store(Arc::new(table));
+            self.followed.publish(FleetView::clone(&view));
+            if followed.over_capacity > 0 {
+                tracing::warn!(
+                    ranks = followed.over_capacity,
+                    "`dynamo.load.max_ranks` is reached: the load of some ranks is not followed"
+                );
+            }
+            if generation.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What a request reads of the configuration, laid out once per reload.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use continuum_config::{Config, model};
+use continuum_fleet::ids::ModelName;
+use continuum_routing::picker;
+
+/// One configuration in force.
+#[derive(Clone, Debug)]
+pub struct Live {
+    /// The whole of it.
+    pub config: Arc<Config>,
+    /// Its number: 1 at start, one more for each reload that changed something.
+    pub version: u64,
+    /// Requests are pinned to workers.
+    pub pinning: bool,
+    /// `dynamo.shim.model_map`.
+    pub model_map: BTreeMap<ModelName, ModelName>,
+    /// Settings of a pick.
+    pub picker: picker::Settings,
+    /// Largest request body, bytes.
+    pub body_limit: usize,
+}
+
+impl Live {
+    /// Lays a configuration out.
+    #[must_use]
+    pub fn new(config: Arc<Config>, version: u64) -> Self {
+        let dynamo = &config.dynamo;
+        Self {
+            version,
+            pinning: dynamo.enabled && config.disaggregated(),
+            model_map: dynamo
+                .shim
+                .model_map
+                .iter()
+                .map(|(asked, served)| (ModelName::from(asked.as_str()), ModelName::from(served.as_str())))
+                .collect(),
+            picker: picker::Settings {
+                max_staleness: u64::try_from(dynamo.load.max_staleness.as_millis()).unwrap_or(u64::MAX),
+                ties: match dynamo.picker.ties {
+                    model::Ties::Cursor => picker::Ties::Rotate,
+                    model::Ties::Random => picker::Ties::Random,
+                },
+            },
+            body_limit: usize::try_from(config.server.body_limit).unwrap_or(usize::MAX),
+            config,
+        }
+    }
+}

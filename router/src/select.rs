@@ -1,0 +1,218 @@
+//! From a request to workers: which pools it may use, whom the picker chooses there, and what a refusal of the
+//! choice leads to.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use bytes::Bytes;
+use continuum_fleet::ids::{Graph, ModelName, WorkerKey};
+use continuum_routing::{
+    load::{Booking, Dispatch},
+    picker::{self, Chosen, NoPick, Pick, Pool, Request},
+};
+use http::HeaderMap;
+
+use crate::{
+    backends::{Backend, Set},
+    dispatch::{
+        refusal::Cause,
+        serve::{Pins, Standing},
+    },
+    fleet::Fleet,
+    ingress::{
+        body::Inspected,
+        pin_headers::{self, Pinned},
+    },
+    live::Live,
+    metrics::Selections,
+};
+
+/// A pick, booked on its ranks until it is dropped.
+#[derive(Debug)]
+pub struct Pin {
+    /// Who serves the request, and why.
+    pub pick: Pick,
+    /// What it weighs.
+    pub booking: Booking,
+}
+
+/// The selection of one request.
+pub struct Selection<'a> {
+    pub(crate) fleet: &'a Fleet,
+    pub(crate) live: &'a Live,
+    pub(crate) set: &'a Set,
+    pub(crate) selections: &'a Selections,
+    pub(crate) inspected: &'a Inspected,
+    /// The body as the client sent it.
+    pub(crate) body: &'a Bytes,
+    excluded: Vec<WorkerKey>,
+    mapped: Option<&'a ModelName>,
+    renamed: AtomicBool,
+}
+
+impl<'a> Selection<'a> {
+    /// Prepares the selection of a request; nothing is picked yet.
+    pub(crate) fn new(
+        fleet: &'a Fleet,
+        live: &'a Live,
+        set: &'a Set,
+        selections: &'a Selections,
+        inspected: &'a Inspected,
+        body: &'a Bytes,
+    ) -> Self {
+        Self {
+            mapped: live.model_map.get(&inspected.model),
+            fleet,
+            live,
+            set,
+            selections,
+            inspected,
+            body,
+            excluded: Vec::new(),
+            renamed: AtomicBool::new(false),
+        }
+    }
+
+    /// The first pick.
+    ///
+    /// # Errors
+    /// Nobody was chosen. [`NoPick::NotReady`] also when workers are there and every replica of their pools is down.
+    pub(crate) fn pick(&self) -> Result<Pin, NoPick> {
+        match self.pick_in(&self.pools(true), &self.excluded) {
+            Err(NoPick::NoModel) if self.is_served_somewhere() => Err(NoPick::NotReady),
+            other => other,
+        }
+    }
+
+    /// The name that replaced the client's in the body of the answered dispatch, if one did.
+    pub(crate) fn renamed(&self) -> Option<&'a ModelName> {
+        self.mapped.filter(|_| self.renamed.load(Relaxed))
+    }
+
+    fn model(&self) -> &'a ModelName {
+        self.mapped.unwrap_or(&self.inspected.model)
+    }
+
+    /// The pools of the running configuration, those with a usable replica or all.
+    fn pools(&self, usable: bool) -> Vec<Pool<'a>> {
+        let asked = self.inspected.model.as_str();
+        let looked_up = self.model().as_str();
+        self.set
+            .pools()
+            .filter(|pool| !usable || pool.is_usable())
+            .map(|pool| Pool {
+                graph: pool.graph(),
+                listed: pool.lists(looked_up) || (looked_up != asked && pool.lists(asked)),
+            })
+            .collect()
+    }
+
+    fn is_served_somewhere(&self) -> bool {
+        let pools = self.pools(false);
+        let request = self.request(&pools, &[]);
+        let picked = picker::pick(&self.fleet.table(), &self.fleet.store, &request, self.fleet.now());
+        !matches!(picked, Err(NoPick::NoModel))
+    }
+
+    fn pick_in(&self, pools: &[Pool<'_>], exclude: &[WorkerKey]) -> Result<Pin, NoPick> {
+        let now = self.fleet.now();
+        let picked = picker::pick(
+            &self.fleet.table(),
+            &self.fleet.store,
+            &self.request(pools, exclude),
+            now,
+        );
+        self.selections.count(&picked);
+        let pick = picked?;
+        let dispatch = Dispatch {
+            prompt_tokens: self.prompt_tokens(),
+            streamed: self.inspected.stream,
+        };
+        let booking = self.fleet.store.book(&pick, dispatch, now);
+        Ok(Pin { pick, booking })
+    }
+
+    fn request<'r>(&self, pools: &'r [Pool<'r>], exclude: &'r [WorkerKey]) -> Request<'r>
+    where
+        'a: 'r,
+    {
+        Request {
+            model: self.model(),
+            pools,
+            prompt_tokens: self.prompt_tokens(),
+            exclude,
+            settings: self.live.picker,
+        }
+    }
+
+    fn prompt_tokens(&self) -> u64 {
+        self.inspected.prompt.estimated_tokens()
+    }
+}
+
+impl Pins for Selection<'_> {
+    type Pin = Pin;
+
+    fn graph<'p>(&self, pin: &'p Pin) -> &'p Graph {
+        &pin.pick.graph
+    }
+
+    fn dress(&self, pin: &Pin, replica: &Backend, headers: &mut HeaderMap, body: &mut Bytes) {
+        pin_headers::write(
+            headers,
+            pinned(&pin.pick.decode),
+            pin.pick.prefill.as_ref().map(pinned),
+        );
+        // The client's own name stays while the frontend lists it.
+        let rename = self
+            .mapped
+            .filter(|_| replica.lists(self.inspected.model.as_str()) != Some(true));
+        if let Some(name) = rename {
+            *body = self.inspected.outbound(self.body, Some(name.as_str()));
+        }
+        self.renamed.store(rename.is_some(), Relaxed);
+    }
+
+    fn standing(&self, pin: &Pin) -> Standing {
+        let view = self.fleet.view();
+        Standing {
+            sent_prefill: pin.pick.prefill.is_some(),
+            prefill_pool_now: self.fleet.table().has_prefill(self.model(), &pin.pick.graph),
+            pins_live: pin.pick.workers().all(|key| view.workers.contains_key(key)),
+            sets_in_pool: pin.pick.sets_in_pool,
+        }
+    }
+
+    /// Whom exactly the refusal was about is not known. First both workers are avoided, then, where a role has
+    /// only one worker, that one is used again.
+    fn repick(&mut self, refused: Pin, cause: Cause) -> Option<Pin> {
+        let pools = self.pools(true);
+        if cause == Cause::ViewBehind {
+            return self.pick_in(&pools, &self.excluded).ok();
+        }
+        let refused: Vec<WorkerKey> = refused.pick.workers().cloned().collect();
+        let one_by_one = refused.iter().map(std::slice::from_ref);
+        for avoided in std::iter::once(refused.as_slice()).chain(one_by_one.filter(|_| refused.len() > 1)) {
+            if let Ok(pin) = self.pick_in(&pools, avoided) {
+                self.excluded = avoided.to_vec();
+                return Some(pin);
+            }
+        }
+        None
+    }
+
+    fn suspect_refused(&mut self) {
+        let now = self.fleet.now();
+        for worker in self.excluded.drain(..) {
+            tracing::info!(namespace = %worker.namespace, worker = worker.instance.hex(), "worker is suspected to be dead");
+            self.fleet.store.suspect(&worker, now);
+        }
+    }
+}
+
+/// What the headers say of a chosen rank.
+pub(crate) fn pinned(chosen: &Chosen) -> Pinned {
+    Pinned {
+        instance: chosen.worker.key.instance,
+        rank: chosen.rank,
+    }
+}
