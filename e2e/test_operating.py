@@ -11,7 +11,7 @@ import pytest
 
 from peers.ask import ask, chat, check_pair
 from peers.fleet import MODEL
-from peers.process import eventually
+from peers.process import eventually, free_port
 from peers.router import config_for
 
 TEMPLATE = Path(__file__).parents[1] / "docs/config-templates/dynamo-direct-shim.yaml"
@@ -184,5 +184,23 @@ def test_the_published_template_serves(routers, disagg):
 
 
 def fill_template(text, wanted):
-    text = re.sub(r"(?m)^(\s*endpoints:).*$", rf"\1 {json.dumps(wanted['dynamo']['discovery']['etcd']['endpoints'])}", text, count=1)
+    """The template as an operator fills it: its environment references, and listeners that are free on this machine."""
+    frontends = [backend["url"] for backend in wanted["backends"]]
+    etcd = wanted["dynamo"]["discovery"]["etcd"]
+    values = {
+        "FRONTEND_0_URL": frontends[0],
+        "FRONTEND_1_URL": frontends[-1],
+        "SPARE_URL": f"http://127.0.0.1:{free_port()}",
+        "ETCD_URL": etcd["endpoints"][0],
+        "DYN_NAMESPACE": etcd["namespace"],
+    }
+    text = re.sub(r"\$\{(\w+):-[^}]*\}", lambda reference: values[reference[1]], text)
+    listeners = {
+        "0.0.0.0:8080": wanted["server"]["bind_address"],
+        "127.0.0.1:9090": wanted["admin"]["bind_address"],
+        "127.0.0.1:9091": f"127.0.0.1:{free_port()}",
+    }
+    for written, free in listeners.items():
+        assert text.count(f'"{written}"') == 1, written
+        text = text.replace(f'"{written}"', f'"{free}"')
     return text

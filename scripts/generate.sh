@@ -5,3 +5,5 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/lib.sh"
 cd "$(repo_root)"
 "$here/install-build-deps.sh"
+
+cargo run --quiet -p continuum-config --example reference

@@ -71,7 +71,7 @@ pub fn show(config: &Config) -> String {
 /// valid once is valid when it is written out (but for masked secrets).
 pub fn fuzz(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let environment = |name: &str| (name.len() % 2 == 0).then(|| name.to_owned());
+    let environment = |name: &str| name.len().is_multiple_of(2).then(|| name.to_owned());
     let Ok(loaded) = parse(&text, &environment, Build::FULL) else {
         return;
     };
