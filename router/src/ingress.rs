@@ -3,10 +3,10 @@
 //! Pure functions over `http` types, in the order in which a request meets them:
 //!
 //! 1. [`routes`]: which route is it?
-//! 2. [`strip`]: client pins leave the head, on every route; what the client asked to be told.
+//! 2. [`strip::accept`]: client pins leave the head, on every route; what the client asked to be told.
 //! 3. [`body`]: one look over the JSON bytes: model, stream, prompt size, and what must be edited out.
 //! 4. [`edit`]: the outbound body; the same bytes when nothing has to change.
-//! 5. [`strip`] again: the outbound head for one backend, then [`pin_headers`].
+//! 5. [`strip::outbound`]: the head for one backend, then [`pin_headers`].
 //! 6. [`answer`]: the head of the answer, and the model name put back where it was mapped.
 //! 7. [`rescue`]: any [`crate::error::Error`] as an OpenAI error answer or stream event.
 //!

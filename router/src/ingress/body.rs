@@ -248,7 +248,6 @@ impl<'a> Look<'a> {
             size: PromptSize::default(),
             all_ascii: text.is_ascii(),
             numbers: false,
-            keys: false,
         };
         match look.reader.peek() {
             Some(b'{') => look.object(|look, key| look.field(&key, &mut counter))?,
@@ -325,10 +324,15 @@ impl<'a> Look<'a> {
                 _ => self.null_or(Reason::NvextNotObject)?,
             },
             b"messages" | b"input" | b"instructions" => {
-                self.reader.skip(1, counter.of(false, false))?;
+                self.reader.skip(1, counter.of(false))?;
             }
-            b"prompt" => self.reader.skip(1, counter.of(true, false))?,
-            b"tools" | b"functions" => self.reader.skip(1, counter.of(false, true))?,
+            b"prompt" => self.reader.skip(1, counter.of(true))?,
+            b"tools" | b"functions" => {
+                self.reader.peek();
+                let from = self.reader.at();
+                self.reader.skip(1, &mut Nobody)?;
+                counter.whole(self.bytes.get(from..self.reader.at()).unwrap_or_default());
+            }
             _ => self.reader.skip(1, &mut Nobody)?,
         }
         Ok(true)
@@ -427,15 +431,28 @@ struct Counter {
     size: PromptSize,
     all_ascii: bool,
     numbers: bool,
-    keys: bool,
 }
 
 impl Counter {
-    /// Numbers count in `prompt`, where they are token ids; keys in tools, which are rendered whole.
-    fn of(&mut self, numbers: bool, keys: bool) -> &mut Self {
+    /// Numbers count in `prompt`, where they are token ids.
+    fn of(&mut self, numbers: bool) -> &mut Self {
         self.numbers = numbers;
-        self.keys = keys;
         self
+    }
+
+    /// JSON that a template renders as JSON: keys and punctuation are prompt, too.
+    fn whole(&mut self, json: &[u8]) {
+        self.add(json, 0, 0);
+    }
+
+    fn add(&mut self, span: &[u8], spelling: usize, escaped_others: usize) {
+        let (ascii, other) = if self.all_ascii {
+            (span.len(), 0)
+        } else {
+            count_characters(span)
+        };
+        self.size.ascii += ascii.saturating_sub(spelling) as u64;
+        self.size.other += (other + escaped_others) as u64;
     }
 }
 
@@ -443,21 +460,8 @@ impl Visitor for Counter {
     fn text(&mut self, bytes: &[u8], text: &Text) {
         let span = bytes.get(text.start..text.end).unwrap_or_default();
         // Inline media: its size says nothing of its tokens.
-        if span.starts_with(b"data:") {
-            return;
-        }
-        let (ascii, other) = if self.all_ascii {
-            (span.len(), 0)
-        } else {
-            count_characters(span)
-        };
-        self.size.ascii += ascii.saturating_sub(text.spelling) as u64;
-        self.size.other += (other + text.escaped_others) as u64;
-    }
-
-    fn key(&mut self, bytes: &[u8], text: &Text) {
-        if self.keys {
-            self.text(bytes, text);
+        if !span.starts_with(b"data:") {
+            self.add(span, text.spelling, text.escaped_others);
         }
     }
 

@@ -34,8 +34,6 @@ impl Text {
 pub(super) trait Visitor {
     /// A string value.
     fn text(&mut self, bytes: &[u8], text: &Text);
-    /// The key of a member.
-    fn key(&mut self, bytes: &[u8], text: &Text);
     /// A number.
     fn number(&mut self);
 }
@@ -45,7 +43,6 @@ pub(super) struct Nobody;
 
 impl Visitor for Nobody {
     fn text(&mut self, _: &[u8], _: &Text) {}
-    fn key(&mut self, _: &[u8], _: &Text) {}
     fn number(&mut self) {}
 }
 
@@ -179,8 +176,7 @@ impl<'a> Reader<'a> {
                         objects = objects << 1 | u128::from(object);
                         opened += 1;
                         if object {
-                            let key = self.key()?;
-                            visitor.key(self.bytes, &key);
+                            self.key()?;
                         }
                         continue;
                     }
@@ -203,8 +199,7 @@ impl<'a> Reader<'a> {
                     Some(b',') => {
                         self.at += 1;
                         if object {
-                            let key = self.key()?;
-                            visitor.key(self.bytes, &key);
+                            self.key()?;
                         }
                         break;
                     }

@@ -1,8 +1,8 @@
 //! What a client may not say in its head, and what a backend gets to see of it.
 //!
-//! [`client_pins`] runs first, on every request of every route, whatever the configuration says: a client that
-//! could pin a worker could bypass the router, or aim at one machine. [`outbound`] then turns the client's head
-//! into the head for one backend.
+//! [`accept`] runs first, on every request of every route, whatever the configuration says: a client that could
+//! pin a worker could bypass the router, or aim at one machine. [`outbound`] then turns the client's head into
+//! the head for one backend.
 
 use bytes::{BufMut, BytesMut};
 use http::{
@@ -59,6 +59,27 @@ pub enum Destination {
     Shim,
     /// Any other backend.
     Other,
+}
+
+/// What is read from the head of every request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// Whether the client is told backend and workers.
+    pub disclosure: Disclosure,
+    /// Names the request in the log, to the backend and in the answer.
+    pub request_id: HeaderValue,
+}
+
+/// The first thing that happens to a request: connection headers, client pins and `x-backend` leave its head,
+/// it gets its id, and a broken trace context goes. `random` is used when the client sent no usable id.
+pub fn accept(headers: &mut HeaderMap, random: u128) -> Accepted {
+    hop_by_hop(headers);
+    client_pins(headers);
+    trace_context(headers);
+    Accepted {
+        disclosure: disclosure(headers),
+        request_id: request_id(headers, random),
+    }
 }
 
 /// Removes every header that steers routing inside a Dynamo frontend or an inference gateway.
@@ -126,7 +147,8 @@ pub fn json_body(headers: &HeaderMap) -> Result<(), Error> {
 ///
 /// Hop-by-hop headers go (those that `connection` lists, too), `content-length` and `host` are for the
 /// connection to set, `expect` has been answered by reading the body, and `accept-encoding` goes because the
-/// relay reads refusals and may edit model names: answers come uncompressed. Everything else is passed on.
+/// relay reads refusals and may edit model names: answers come uncompressed. A body without `content-type` was
+/// looked at as JSON and says so. Everything else is passed on.
 pub fn outbound(headers: &mut HeaderMap, destination: Destination, credentials: Credentials) {
     connection_listed(headers);
     remove_where(headers, |name| {
@@ -140,6 +162,9 @@ pub fn outbound(headers: &mut HeaderMap, destination: Destination, credentials: 
             || (destination == Destination::Shim && *name == X_TENANT_ID)
             || (credentials == Credentials::Drop && is_credential(name))
     });
+    if !headers.contains_key(CONTENT_TYPE) {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
 }
 
 /// Removes headers that belong to one connection, and those that `connection` names.

@@ -157,7 +157,7 @@ fn the_prompt_is_measured_in_characters() {
         (r#"{"model":"m","input":"abc","seed":12}"#, of(3, 0, 0)),
         (
             r#"{"model":"m","tools":[{"name":"f"}],"user":"me","metadata":{"a":"b"}}"#,
-            of(5, 0, 0),
+            of(14, 0, 0),
         ),
         (
             r#"{"model":"m","messages":[{"image_url":{"url":"data:image/png;base64,AAAA"}}]}"#,

@@ -197,6 +197,42 @@ fn a_head_is_made_fit_for_its_destination() {
 }
 
 #[test]
+fn a_body_that_was_read_as_json_says_so() {
+    let mut silent = HeaderMap::new();
+    outbound(&mut silent, Destination::Other, Credentials::Drop);
+    assert_eq!(silent["content-type"], "application/json");
+    let mut telling = headers(&[("content-type", "application/json; charset=utf-8")]);
+    outbound(&mut telling, Destination::Other, Credentials::Drop);
+    assert_eq!(telling["content-type"], "application/json; charset=utf-8");
+}
+
+#[test]
+fn a_request_is_accepted_without_its_pins() {
+    let mut head = usual();
+    // A client cannot talk the router out of its own id.
+    head.insert("connection", HeaderValue::from_static("x-request-id"));
+    head.insert("traceparent", HeaderValue::from_static("nonsense"));
+    let accepted = accept(&mut head, 42);
+    assert_eq!(accepted.disclosure, Disclosure::Asked);
+    assert_eq!(accepted.request_id, "00000000-0000-4000-8000-00000000002a");
+    assert_eq!(head["x-request-id"], accepted.request_id);
+    for gone in [
+        "connection",
+        "x-backend",
+        "x-worker-instance-id",
+        "traceparent",
+        "te",
+        "transfer-encoding",
+    ] {
+        assert!(!head.contains_key(gone), "{gone}");
+    }
+    assert!(
+        head.contains_key("authorization"),
+        "what a backend may see of it is decided per backend"
+    );
+}
+
+#[test]
 fn what_connection_lists_goes_with_it() {
     for value in ["close", "keep-alive", "Keep-Alive"] {
         let mut plain = headers(&[("connection", value), ("accept", "*/*")]);
