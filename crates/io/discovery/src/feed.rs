@@ -65,13 +65,11 @@ impl Feed {
     pub(crate) fn apply(&mut self, batch: Batch) {
         self.lost(batch.lost);
         let now = Timestamp::now();
-        for change in batch.changes {
-            if let Some(mirror) = &mut self.mirror {
-                mirror.apply(&change);
-            }
-            let notes = self.reducer.apply(change, now);
-            self.report(&notes);
+        if let Some(mirror) = &mut self.mirror {
+            batch.changes.iter().for_each(|change| mirror.apply(change));
         }
+        let notes = self.reducer.apply_all(batch.changes, now);
+        self.report(&notes);
     }
 
     /// Shows readers the present view.
@@ -214,6 +212,18 @@ fn log(note: &Note) {
             decode,
             aggregated,
             "a namespace serves a model with split and with aggregated workers; its frontend refuses some pins"
+        ),
+        Note::SeveralSets {
+            graph,
+            model,
+            namespaces,
+            sets,
+        } => say!(
+            %graph,
+            %model,
+            namespaces,
+            sets,
+            "a model is served by several worker sets of one pool; a frontend may refuse correct pins"
         ),
         Note::MixedNamespacesOmitted { reported, omitted } => {
             say!(

@@ -138,6 +138,9 @@ impl<'a> Key<'a> {
         if key.len() > MAX_KEY_BYTES {
             return Err(Malformed::KeyTooLong);
         }
+        if key.contains(char::is_control) {
+            return Err(Malformed::Key);
+        }
         let rest = |bucket: Bucket| key.strip_prefix(bucket.as_str())?.strip_prefix('/');
         let parsed = if let Some(rest) = rest(Bucket::Instances) {
             place(rest)
@@ -245,10 +248,10 @@ fn optional(segment: Option<&str>) -> Option<Option<Cow<'_, str>>> {
     segment.map_or(Some(None), |segment| decode(segment).map(Some))
 }
 
-/// One escaped name: not empty, UTF-8, within its cap.
+/// One escaped name: not empty, UTF-8, within its cap, without control characters.
 fn decode(segment: &str) -> Option<Cow<'_, str>> {
     let name = percent_decode_str(segment).decode_utf8().ok()?;
-    (!name.is_empty() && name.len() <= MAX_NAME_BYTES).then_some(name)
+    (!name.is_empty() && name.len() <= MAX_NAME_BYTES && !name.contains(char::is_control)).then_some(name)
 }
 
 #[cfg(test)]

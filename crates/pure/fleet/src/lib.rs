@@ -10,13 +10,13 @@ pub mod ids;
 mod join;
 pub mod keys;
 pub mod limits;
-mod mixed;
 pub mod notes;
 pub mod pod_hash;
 mod records;
 pub mod reducer;
 mod role;
 mod said;
+mod sets;
 pub mod view;
 
 pub use graphs::{Generation, Graphs, NamespaceMatch};

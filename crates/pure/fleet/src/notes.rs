@@ -254,7 +254,19 @@ pub enum Note {
         /// Workers by role.
         aggregated: usize,
     },
-    /// More namespaces became mixed in this pass than are reported one by one.
+    /// A pool serves one model with several sets of one role (generations, or components): a frontend draws one
+    /// of them for each request, so a correct pin may be refused and has to be repeated.
+    SeveralSets {
+        /// The graph.
+        graph: Graph,
+        /// The model.
+        model: ModelName,
+        /// How many namespaces serve it.
+        namespaces: usize,
+        /// How many sets there are.
+        sets: usize,
+    },
+    /// More models became mixed, or came into several sets, in this pass than are reported one by one.
     MixedNamespacesOmitted {
         /// Reported one by one.
         reported: usize,
@@ -306,6 +318,7 @@ impl Note {
             | Self::CardDropped { .. }
             | Self::WorkerTooWide { .. }
             | Self::MixedNamespace { .. }
+            | Self::SeveralSets { .. }
             | Self::MixedNamespacesOmitted { .. } => Level::Warn,
             Self::Resolved { .. } => Level::Info,
             Self::Release { .. } => Level::Debug,
@@ -325,6 +338,7 @@ impl Note {
             }
             Self::Resolved { .. }
             | Self::MixedNamespace { .. }
+            | Self::SeveralSets { .. }
             | Self::MixedNamespacesOmitted { .. }
             | Self::Release { .. } => None,
         }

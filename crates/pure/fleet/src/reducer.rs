@@ -13,9 +13,9 @@ use crate::{
     ids::{Graph, WorkerKey},
     keys::Bucket,
     limits::Limits,
-    mixed::Mixed,
     notes::{EventKind, Notes},
     said::Said,
+    sets::Sets,
     view::{Capped, FleetView, PublisherKey},
 };
 
@@ -57,7 +57,7 @@ pub struct Reducer {
     graphs: Graphs,
     claims: Claims,
     cards: Cards,
-    mixed: Mixed,
+    sets: Sets,
     said: Said,
     full: FullSpaces,
     view: FleetView,
@@ -91,7 +91,7 @@ impl Reducer {
             graphs: Graphs::new(settings.namespaces.iter().cloned(), settings.namespace_match),
             claims: Claims::default(),
             cards: Cards::new(&settings.limits),
-            mixed: Mixed::default(),
+            sets: Sets::default(),
             said: Said::default(),
             full: FullSpaces::default(),
             view: FleetView::default(),
@@ -242,7 +242,7 @@ impl Reducer {
     }
 
     fn settle(&mut self, notes: &mut Notes) {
-        self.mixed.settle(&self.graphs, notes);
+        self.sets.settle(notes);
         self.view.capped = Capped {
             records: self.full.refused,
             cards: self.cards.dropped(),

@@ -126,6 +126,8 @@ fn keys_of_no_grammar_are_refused() {
         "v1/event_channels/namespace/a/component//topic/t/1",
         "v1/event_channels/namespace/a/endpoint/b/topic/t/1",
         "v1/event_sources/a/b/t/1",
+        "v1/instances/a/b\nc/generate/1",
+        "v1/event_channels/namespace/a%0Ab/topic/t/1",
         long.as_str(),
     ] {
         assert_eq!(Key::parse(key), Err(Malformed::Key), "{key}");

@@ -25,14 +25,14 @@ pub(crate) fn present(raw: Option<&RawValue>) -> Option<&RawValue> {
     raw.filter(|raw| raw.get() != "null")
 }
 
-/// A string of at most `cap` bytes.
+/// A string of at most `cap` bytes without control characters: it may end up in a log line or a header.
 pub(crate) fn text(raw: &RawValue, cap: usize) -> Option<String> {
     if raw.get().len() > cap * ESCAPE_BYTES + 2 {
         return None;
     }
     serde_json::from_str::<String>(raw.get())
         .ok()
-        .filter(|text| text.len() <= cap)
+        .filter(|text| text.len() <= cap && !text.contains(char::is_control))
 }
 
 /// A whole number that is not negative, however it is spelled (`16`, `16.0`, `1.6e1`).

@@ -243,6 +243,8 @@ fn every_field_of_a_card_is_optional() {
         (None, Some(8192), Some(64))
     );
     assert_eq!(card.capacity.total_kv_blocks, None);
+    // Names end up in log lines and answers: one with a line break is none.
+    assert_eq!(read(r#"{"display_name":"a\nb"}"#).display_name, None);
     // Nothing typed can be read of it, and the worker still has a card.
     assert_eq!(read(r#"{"display_name":"m","display_name":"n"}"#), empty);
     assert_eq!(read(r#"{"runtime_config":[]}"#).ranks.size, 1);

@@ -255,11 +255,14 @@ fn publisher_keys(on: &Subject<'_>) -> Vec<PublisherKey> {
         .collect()
 }
 
-/// The beginning of a key, for the log.
+/// The beginning of a key, for the log; nothing in it can end a line.
 fn readable(key: &str) -> Arc<str> {
     /// Keys of real fleets fit.
     const BYTES: usize = 256;
-    key.get(..key.floor_char_boundary(BYTES))
-        .unwrap_or_default()
-        .into()
+    let key = key.get(..key.floor_char_boundary(BYTES)).unwrap_or_default();
+    if key.contains(char::is_control) {
+        key.escape_default().to_string().into()
+    } else {
+        key.into()
+    }
 }

@@ -124,7 +124,7 @@ impl Reducer {
         if unchanged {
             return;
         }
-        self.mixed.replaced(known.map(AsRef::as_ref), next.as_ref());
+        self.sets.replaced(known.map(AsRef::as_ref), next.as_ref());
         match next {
             Some(worker) => drop(self.view.workers.insert(key.clone(), worker.into())),
             None => drop(self.view.workers.remove(key)),

@@ -709,16 +709,78 @@ fn namespaces_that_become_mixed_are_named_up_to_eight_a_pass() {
             ..
         }]
     ));
-    // Another generation is another namespace: it is not mixed with this one.
+    // Another generation is another namespace: it is not mixed with this one, but one more set.
     reducer.apply(instance("dynamo-legacy", "decode", 1), at(5));
+    let notes = reducer.apply(
+        card("dynamo-legacy", "decode", 1, r#"{"display_name":"m1"}"#),
+        at(5),
+    );
+    assert!(
+        matches!(
+            notes.lines(),
+            [Note::SeveralSets {
+                namespaces: 2,
+                sets: 3,
+                ..
+            }]
+        ),
+        "{:?}",
+        notes.lines()
+    );
+}
+
+#[test]
+fn several_sets_of_one_role_are_said_while_they_come_and_not_while_they_last() {
+    let mut reducer = reducer();
+    let join = |namespace: &str, component: &str, id, role: &str| {
+        let json = format!(r#"{{"display_name":"m","worker_type":"{role}"}}"#);
+        [
+            instance(namespace, component, id),
+            card(namespace, component, id, &json),
+        ]
+    };
+    let several = |notes: &Notes| {
+        notes
+            .lines()
+            .iter()
+            .filter(|n| matches!(n, Note::SeveralSets { .. }))
+            .count()
+    };
+    let pair = [
+        join("dynamo", "prefill", 1, "prefill"),
+        join("dynamo", "decode", 2, "decode"),
+    ]
+    .concat();
     assert_eq!(
-        reducer
-            .apply(
-                card("dynamo-legacy", "decode", 1, r#"{"display_name":"m1"}"#),
-                at(5)
-            )
-            .lines(),
-        []
+        reducer.apply_all(pair, at(1)).lines(),
+        [],
+        "a pair is what a frontend expects"
+    );
+    assert_eq!(
+        several(&reducer.apply_all(join("dynamo", "decode", 3, "decode"), at(1))),
+        0
+    );
+    assert_eq!(
+        several(&reducer.apply_all(join("dynamo", "backend", 4, "decode"), at(2))),
+        1,
+        "two components"
+    );
+    assert_eq!(
+        several(&reducer.apply_all(join("dynamo-legacy", "decode", 5, "decode"), at(3))),
+        0,
+        "lasts"
+    );
+    reducer.apply(delete(instance_key("dynamo", "backend", 4)), at(4));
+    reducer.apply(delete(instance_key("dynamo-legacy", "decode", 5)), at(4));
+    assert_eq!(
+        several(&reducer.apply(instance("dynamo-legacy", "decode", 5), at(5))),
+        1,
+        "two generations"
+    );
+    assert_eq!(
+        several(&reducer.apply_all(join("other", "decode", 6, "decode"), at(6))),
+        0,
+        "another pool"
     );
 }
 
