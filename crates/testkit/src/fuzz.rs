@@ -1,11 +1,17 @@
 //! Entry points of the fuzz targets: what must hold for any bytes. `cargo test` replays the committed corpora
 //! through the same functions.
 
+use std::collections::BTreeMap;
+
+use continuum_fleet::{
+    Change, NamespaceMatch, Reducer, Settings, limits::Limits as FleetLimits, view::FleetView,
+};
 use continuum_wire::{
     ActiveLoad, Delivery, Expected, Limits,
     limits::{GREETING_BYTES, KEPT_BUFFER_BYTES},
     zmtp::{Error, Event, Publisher, Subscriber, write_message},
 };
+use jiff::Timestamp;
 
 const TOPIC: &[u8] = b"kv_metrics";
 
@@ -57,6 +63,57 @@ pub fn active_load(data: &[u8]) {
         let again = ActiveLoad::decode(&load.encode(), &Limits::KV_METRICS);
         assert_eq!(again, Ok(load), "round trip");
     }
+}
+
+/// A history of a registry, one line a change: `key TAB value` puts, `key` alone deletes. Whatever the history,
+/// a list of what is left is no change, and nothing is left when every key is gone.
+pub fn records(data: &[u8]) {
+    let settings = |how| Settings {
+        namespaces: vec!["dynamo".into(), "other".into()],
+        namespace_match: how,
+        limits: FleetLimits::default(),
+    };
+    for how in [
+        NamespaceMatch::Generation,
+        NamespaceMatch::Exact,
+        NamespaceMatch::Prefix,
+    ] {
+        let mut reducer = Reducer::new(settings(how));
+        let mut left = BTreeMap::new();
+        for line in data.split(|byte| *byte == b'\n') {
+            let mut parts = line.splitn(2, |byte| *byte == b'\t');
+            let key = String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
+            let change = match parts.next() {
+                Some(value) => {
+                    left.insert(key.clone(), value.to_vec());
+                    Change::Put {
+                        key,
+                        value: value.to_vec(),
+                    }
+                }
+                None => {
+                    left.remove(&key);
+                    Change::Delete { key }
+                }
+            };
+            reducer.apply(change, Timestamp::UNIX_EPOCH);
+        }
+        let before = reducer.view();
+        reducer.reset(left.clone(), Timestamp::UNIX_EPOCH);
+        assert_eq!(reducer.view(), before, "a list of what is there changes nothing");
+        for key in left.into_keys() {
+            reducer.apply(Change::Delete { key }, Timestamp::UNIX_EPOCH);
+        }
+        let FleetView {
+            workers, publishers, ..
+        } = reducer.view();
+        assert!(workers.is_empty() && publishers.is_empty(), "nothing is left");
+    }
+}
+
+/// A configuration file; see [`continuum_config::fuzz`].
+pub fn config(data: &[u8]) {
+    continuum_config::fuzz(data);
 }
 
 /// What a real peer says before its first message.
