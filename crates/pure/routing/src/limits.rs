@@ -35,8 +35,9 @@ pub const RATE_WEIGHT: f64 = 0.25;
 /// Buffered requests whose prefill end is awaited at once; beyond it a prefill booking ends with its request.
 pub const AWAITED_PREFILLS: usize = 65_536;
 
-/// Equally cheap candidates that a pick remembers while it scans; among more it walks on from the cursor.
-pub const TIES: usize = 64;
+/// Stretches of candidates by which a pick counts equals: a stretch is what it looks at again to find the one
+/// whose turn it is.
+pub const STRETCHES: usize = 64;
 
 /// Candidate entries of all models together (32 bytes each). Adapter names multiply ranks; at the cap further
 /// names of the fleet are not served, and counted.

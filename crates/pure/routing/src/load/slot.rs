@@ -49,6 +49,24 @@ struct Phase {
     standing: AtomicU64,
 }
 
+/// When a phase is read, and how old a fresh sample may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AsOf {
+    pub(crate) now: Millis,
+    /// Oldest time stamp that is fresh.
+    oldest: u64,
+}
+
+impl AsOf {
+    /// `max_staleness` in milliseconds, inclusive.
+    pub(crate) fn new(now: Millis, max_staleness: u64) -> Self {
+        Self {
+            now,
+            oldest: stamp(now).saturating_sub(max_staleness).max(1),
+        }
+    }
+}
+
 /// A phase of one rank at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
@@ -90,13 +108,15 @@ pub(crate) struct Sums {
 }
 
 impl Slot {
-    /// The decode phase. `max_staleness` in milliseconds.
-    pub(crate) fn decode(&self, max_staleness: u64, now: Millis) -> Reading {
-        let mut reading = self.decode.read(max_staleness, now);
-        if let Some(since) = moment(self.decode.waiting_since.load(Ordering::Relaxed)) {
-            let mut waited = now.since(since);
+    /// The decode phase.
+    #[inline]
+    pub(crate) fn decode(&self, at: AsOf) -> Reading {
+        let mut reading = self.decode.read(at);
+        let waiting = self.decode.waiting_since.load(Ordering::Relaxed);
+        if waiting != 0 {
+            let mut waited = stamp(at.now).saturating_sub(waiting);
             if waited >= UNANSWERED_MS {
-                waited = self.next_waiting(now);
+                waited = self.next_waiting(at.now);
             }
             reading.stalled = self.decode.covered() && (STALLED_AFTER_MS..UNANSWERED_MS).contains(&waited);
         }
@@ -104,8 +124,9 @@ impl Slot {
     }
 
     /// The prefill phase. Prefill ranks never stall: real workers are silent while they read a prompt.
-    pub(crate) fn prefill(&self, max_staleness: u64, now: Millis) -> Reading {
-        self.prefill.read(max_staleness, now)
+    #[inline]
+    pub(crate) fn prefill(&self, at: AsOf) -> Reading {
+        self.prefill.read(at)
     }
 
     /// Merges a sample of `publisher`; false when its sequence number is no news.
@@ -278,46 +299,58 @@ impl Slot {
 }
 
 impl Phase {
-    fn read(&self, max_staleness: u64, now: Millis) -> Reading {
-        let value_at = moment(self.value_at.load(Ordering::Acquire));
-        let stand_in_at = moment(self.stand_in_at.load(Ordering::Acquire));
+    #[inline]
+    fn read(&self, at: AsOf) -> Reading {
+        let value_at = self.value_at.load(Ordering::Acquire);
         let open = self.open.load(Ordering::Relaxed);
-        let is_fresh = |at: Option<Millis>| at.is_some_and(|at| now.since(at) <= max_staleness);
-        let last = if value_at >= stand_in_at {
-            &self.value
-        } else {
-            &self.stand_in
-        };
-        let (sample, backlog) = if is_fresh(value_at) {
+        let (sample, backlog) = if value_at >= at.oldest {
             (Freshness::Fresh, self.sampled(&self.value))
-        } else if is_fresh(stand_in_at) {
-            (Freshness::Fresh, self.sampled(&self.stand_in))
-        } else if !self.covered() {
-            (Freshness::Unknown, open)
-        } else if value_at.max(stand_in_at).is_some() && last.load(Ordering::Relaxed) > 0 {
-            (Freshness::Stale, open)
         } else {
-            (Freshness::Quiet, open)
+            let stand_in_at = self.stand_in_at.load(Ordering::Acquire);
+            if stand_in_at >= at.oldest {
+                (Freshness::Fresh, self.sampled(&self.stand_in))
+            } else {
+                let last = if value_at >= stand_in_at {
+                    &self.value
+                } else {
+                    &self.stand_in
+                };
+                (self.silent(last.load(Ordering::Relaxed)), open)
+            }
         };
         Reading {
             sample,
             stalled: false,
-            suspect: self.suspect(now),
+            suspect: self.suspect(at.now),
             backlog,
             open,
         }
     }
 
+    /// What silence after a last word means. A rank that never spoke, or that nothing is left of, last said zero.
+    fn silent(&self, last: u64) -> Freshness {
+        if !self.covered() {
+            Freshness::Unknown
+        } else if last > 0 {
+            Freshness::Stale
+        } else {
+            Freshness::Quiet
+        }
+    }
+
+    #[inline]
     fn sampled(&self, value: &AtomicU64) -> u64 {
         value
             .load(Ordering::Relaxed)
             .saturating_add(self.after.load(Ordering::Relaxed))
     }
 
+    #[inline]
     fn covered(&self) -> bool {
         self.standing.load(Ordering::Relaxed) & 1 == 1
     }
 
+    #[inline]
     fn suspect(&self, now: Millis) -> bool {
         self.standing.load(Ordering::Relaxed) >> 1 > now.0
     }
@@ -338,8 +371,4 @@ impl Phase {
 
 const fn stamp(at: Millis) -> u64 {
     at.0.saturating_add(1)
-}
-
-fn moment(stamp: u64) -> Option<Millis> {
-    stamp.checked_sub(1).map(Millis)
 }

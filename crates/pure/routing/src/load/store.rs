@@ -14,7 +14,7 @@ use super::{
     Applied, Booking, Dispatch, Followed, Row, Sample,
     booking::Agenda,
     index::Index,
-    slot::{Reading, Slot},
+    slot::{AsOf, Reading, Slot},
 };
 use crate::{
     Millis,
@@ -142,10 +142,11 @@ impl Store {
     #[must_use]
     pub fn rows(&self, max_staleness: u64, now: Millis) -> Vec<Row> {
         self.advance(now);
+        let at = AsOf::new(now, max_staleness);
         let index = self.read();
         let row = |key: &WorkerKey, role: Role, rank: Rank, slot: &Slot| {
             let sums = slot.sums();
-            let reading = read(slot, role, max_staleness, now);
+            let reading = read(slot, role, at);
             Row {
                 worker: key.clone(),
                 rank,
@@ -200,10 +201,10 @@ impl Store {
 }
 
 /// The phase of a slot that counts for a role.
-pub(crate) fn read(slot: &Slot, role: Role, max_staleness: u64, now: Millis) -> Reading {
+pub(crate) fn read(slot: &Slot, role: Role, at: AsOf) -> Reading {
     match role {
-        Role::Prefill => slot.prefill(max_staleness, now),
-        Role::Decode | Role::Aggregated | Role::Encode | Role::Unknown => slot.decode(max_staleness, now),
+        Role::Prefill => slot.prefill(at),
+        Role::Decode | Role::Aggregated | Role::Encode | Role::Unknown => slot.decode(at),
     }
 }
 

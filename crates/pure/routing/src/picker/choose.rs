@@ -16,7 +16,10 @@ use super::{
 };
 use crate::{
     Millis,
-    load::{Store, slot::Reading},
+    load::{
+        Store,
+        slot::{AsOf, Reading},
+    },
 };
 
 /// A pick, and the places that it came from in the groups of the request.
@@ -61,12 +64,9 @@ pub(super) fn choose(
         turn,
     };
     let wary = !request.exclude.is_empty() || store.may_suspect(now);
-    let reads = Reads {
-        max_staleness: request.settings.max_staleness,
-        now,
-    };
+    let at = AsOf::new(now, request.settings.max_staleness);
 
-    let mut phase = DecodePhase::new(reads, request, wary);
+    let mut phase = DecodePhase::new(at, request, wary);
     let chosen = contest::choose(&mut phase, &bare, rules, &model.cursors.decode);
     let Some((decode, decode_reason)) = chosen else {
         let waits = bare.iter().any(|group| group.waits && group.decode.is_empty());
@@ -83,7 +83,7 @@ pub(super) fn choose(
 
     let (mut prefill_chosen, mut prefill_reason, mut prefill_place) = (None, Reason::NoPrefillPool, None);
     if group.pairs() {
-        let mut phase = PrefillPhase::new(reads, request, group, worker.card.as_deref());
+        let mut phase = PrefillPhase::new(at, request, group, worker.card.as_deref());
         let place = contest::choose(&mut phase, &[group], rules, &model.cursors.prefill);
         let (place, reason) = place.ok_or(NoPick::NoCandidate)?;
         let candidate = group.prefill.get(place.index).ok_or(NoPick::NoCandidate)?;
@@ -131,16 +131,9 @@ fn chosen_of(candidate: &Candidate, worker: &Arc<Worker>) -> Chosen {
     }
 }
 
-/// When and how strictly samples are read.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reads {
-    pub(super) max_staleness: u64,
-    pub(super) now: Millis,
-}
-
 /// The decode side: `(backlog + blocks of the prompt) / total_kv_blocks`.
 pub(super) struct DecodePhase<'r> {
-    reads: Reads,
+    at: AsOf,
     prompt_tokens: u64,
     exclude: &'r [WorkerKey],
     /// Somebody is excluded or suspect, so that a pair may be impossible now.
@@ -152,9 +145,9 @@ pub(super) struct DecodePhase<'r> {
 }
 
 impl<'r> DecodePhase<'r> {
-    pub(super) const fn new(reads: Reads, request: &Request<'r>, wary: bool) -> Self {
+    pub(super) const fn new(at: AsOf, request: &Request<'r>, wary: bool) -> Self {
         Self {
-            reads,
+            at,
             prompt_tokens: request.prompt_tokens,
             exclude: request.exclude,
             wary,
@@ -172,7 +165,7 @@ impl<'r> DecodePhase<'r> {
             if !admits || is_excluded(group, prefill, self.exclude) {
                 continue;
             }
-            if !prefill.slot.is_suspect(self.reads.now) {
+            if !prefill.slot.is_suspect(self.at.now) {
                 return Fit::Yes;
             }
             fit = Fit::Suspect;
@@ -186,16 +179,22 @@ impl Phase for DecodePhase<'_> {
         &group.decode
     }
 
+    #[inline]
     fn read(&self, candidate: &Candidate) -> Reading {
-        candidate.slot.decode(self.reads.max_staleness, self.reads.now)
+        candidate.slot.decode(self.at)
     }
 
+    #[inline]
     fn cost(&mut self, candidate: &Candidate, backlog: u64) -> f64 {
         if self.blocks.0 != candidate.block_size {
             let size = u64::from(candidate.block_size.max(1));
             self.blocks = (candidate.block_size, self.prompt_tokens.div_ceil(size));
         }
         to_f64(backlog.saturating_add(self.blocks.1)) / candidate.capacity
+    }
+
+    fn all_fit(&self, group: &Group) -> bool {
+        !self.wary || !group.pairs()
     }
 
     fn fit(&mut self, group: &Group, candidate: &Candidate) -> Fit {
@@ -220,7 +219,7 @@ impl Phase for DecodePhase<'_> {
 
 /// The prefill side: `backlog / max_num_batched_tokens`.
 pub(super) struct PrefillPhase {
-    reads: Reads,
+    at: AsOf,
     /// Tokens of the prompt where a preferred domain weighs the cost. As upstream they count then, or an idle
     /// fleet would prefer nobody.
     own: u64,
@@ -229,7 +228,7 @@ pub(super) struct PrefillPhase {
 }
 
 impl PrefillPhase {
-    pub(super) fn new(reads: Reads, request: &Request<'_>, group: &Group, decode: Option<&Card>) -> Self {
+    pub(super) fn new(at: AsOf, request: &Request<'_>, group: &Group, decode: Option<&Card>) -> Self {
         let free = matches!(group.zones.as_slice(), [super::topology::Zone::Free]);
         let factors = if free {
             Vec::new()
@@ -237,7 +236,7 @@ impl PrefillPhase {
             group.zones.iter().map(|zone| zone.factor(decode)).collect()
         };
         Self {
-            reads,
+            at,
             own: if group.prefers { request.prompt_tokens } else { 0 },
             factors,
         }
@@ -254,12 +253,18 @@ impl Phase for PrefillPhase {
         &group.prefill
     }
 
+    #[inline]
     fn read(&self, candidate: &Candidate) -> Reading {
-        candidate.slot.prefill(self.reads.max_staleness, self.reads.now)
+        candidate.slot.prefill(self.at)
     }
 
+    #[inline]
     fn cost(&mut self, candidate: &Candidate, backlog: u64) -> f64 {
         to_f64(backlog.saturating_add(self.own)) / candidate.capacity * self.factor(candidate).unwrap_or(1.0)
+    }
+
+    fn all_fit(&self, _group: &Group) -> bool {
+        self.factors.is_empty()
     }
 
     fn fit(&mut self, _group: &Group, candidate: &Candidate) -> Fit {

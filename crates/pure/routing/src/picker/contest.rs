@@ -4,6 +4,9 @@
 //! bookings, quiet and unknown ones by bookings alone. Where none exists, our bookings compare everybody, and
 //! where these say nothing the cursor does. Suspects, and then stalled ranks, stand back as long as others can
 //! be chosen.
+//!
+//! One scan settles almost every pick. It counts equals by stretches of candidates, so that the one whose turn it
+//! is can be found again without a second scan of all.
 
 use continuum_fleet::ids::WorkerKey;
 
@@ -13,7 +16,7 @@ use super::{
     group::{Candidate, Group},
 };
 use crate::{
-    limits::TIES,
+    limits::STRETCHES,
     load::{Freshness, slot::Reading},
 };
 
@@ -25,6 +28,8 @@ pub(super) trait Phase {
     fn read(&self, candidate: &Candidate) -> Reading;
     /// The cost of a candidate with this backlog; its capacity is known.
     fn cost(&mut self, candidate: &Candidate, backlog: u64) -> f64;
+    /// Whether every candidate of the group can take part, as far as the rest of the pick goes.
+    fn all_fit(&self, group: &Group) -> bool;
     /// Whether the candidate can take part, depending on the rest of the pick.
     fn fit(&mut self, group: &Group, candidate: &Candidate) -> Fit;
 }
@@ -60,37 +65,48 @@ pub(super) fn choose(
     rules: Rules<'_>,
     cursor: &Cursor,
 ) -> Option<(Place, Reason)> {
+    let total = groups
+        .iter()
+        .map(|group| phase.candidates(group).len())
+        .sum::<usize>();
     let mut pass = Pass {
+        mode: Mode::Informed,
         suspects: false,
         stalled: false,
     };
-    let mut tally = scan(phase, groups, rules, pass);
+    let mut tally = Tally::new(total);
+    scan(phase, groups, rules, pass, &mut tally);
     if tally.present == 0 && tally.suspects {
         pass.suspects = true;
-        tally = scan(phase, groups, rules, pass);
-    }
-    if tally.fresh && tally.informed.count == 0 {
-        pass.stalled = true;
-        tally = scan(phase, groups, rules, pass);
+        scan(phase, groups, rules, pass, &mut tally);
     }
     if tally.present == 0 {
         return None;
     }
-    let (field, mode, reason) = if tally.fresh {
-        (&tally.informed, Mode::Informed, Reason::Load)
-    } else if tally.undefined {
-        (&tally.everybody, Mode::Everybody, Reason::RoundRobinStale)
-    } else if tally.booked.count == tally.present {
-        (&tally.booked, Mode::Booked, Reason::RoundRobinStale)
-    } else {
-        (&tally.booked, Mode::Booked, Reason::Booked)
-    };
-    let turn = cursor.among(field.count, rules.ties, rules.turn);
-    let place = field.place(turn).or_else(|| {
-        let first = field.place(turn % to_u64(TIES));
-        nth(phase, groups, rules, pass, mode, field.best, turn).or(first)
-    })?;
-    Some((place, reason))
+    let mut reason = Reason::Load;
+    if tally.fresh && tally.count == 0 {
+        pass.stalled = true;
+        scan(phase, groups, rules, pass, &mut tally);
+    } else if !tally.fresh {
+        if tally.undefined {
+            pass.mode = Mode::Everybody;
+            scan(phase, groups, rules, pass, &mut tally);
+        } else if tally.differs {
+            pass.mode = Mode::Booked;
+            scan(phase, groups, rules, pass, &mut tally);
+        }
+        reason = if tally.count == tally.present {
+            Reason::RoundRobinStale
+        } else {
+            Reason::Booked
+        };
+    }
+    let turn = cursor.among(tally.count, rules.ties, rules.turn);
+    let (from, nth) = tally.stretch_of(turn);
+    let end = from.saturating_add(tally.stretch);
+    let found = find(phase, groups, rules, pass, tally.best, (from, end), nth);
+    // Somebody wrote since the scan: the first of the equals is as good.
+    Some((found.unwrap_or(tally.first), reason))
 }
 
 /// Whether a worker is out because an earlier try failed on it.
@@ -101,9 +117,10 @@ pub(super) fn is_excluded(group: &Group, candidate: &Candidate, exclude: &[Worke
             .is_some_and(|worker| exclude.contains(&worker.key))
 }
 
-/// Who stands back in a pass.
+/// Who is compared in a scan, and by what.
 #[derive(Clone, Copy, Debug)]
 struct Pass {
+    mode: Mode,
     /// Suspects take part.
     suspects: bool,
     /// Stalled ranks take part.
@@ -129,191 +146,183 @@ struct Tally {
     fresh: bool,
     /// One of them has no known capacity.
     undefined: bool,
+    /// One of them has bookings to compare, but no cost next to fresh samples.
+    differs: bool,
     /// A suspect was left out.
     suspects: bool,
-    informed: Field,
-    booked: Field,
-    everybody: Field,
-}
-
-/// The cheapest candidates seen so far.
-struct Field {
+    /// The lowest cost, how many have it, and the first of them.
     best: f64,
     count: u64,
-    places: [Place; TIES],
+    first: Place,
+    /// Positions in one stretch, and equals in each stretch so far.
+    stretch: usize,
+    equals: [u32; STRETCHES],
 }
 
-impl Field {
-    const fn new() -> Self {
+impl Tally {
+    fn new(total: usize) -> Self {
         Self {
+            present: 0,
+            fresh: false,
+            undefined: false,
+            differs: false,
+            suspects: false,
             best: f64::INFINITY,
             count: 0,
-            places: [Place { group: 0, index: 0 }; TIES],
+            first: Place::default(),
+            stretch: total.div_ceil(STRETCHES).max(1),
+            equals: [0; STRETCHES],
         }
     }
 
-    fn offer(&mut self, cost: f64, place: Place) {
+    #[inline]
+    fn offer(&mut self, cost: f64, place: Place, stretch: usize) {
+        if cost > self.best {
+            return;
+        }
         if cost < self.best || self.count == 0 {
             self.best = cost;
             self.count = 0;
-        } else if cost > self.best {
-            return;
-        }
-        if let Some(free) = usize::try_from(self.count)
-            .ok()
-            .and_then(|count| self.places.get_mut(count))
-        {
-            *free = place;
+            self.first = place;
+            self.equals
+                .iter_mut()
+                .take(stretch + 1)
+                .for_each(|equals| *equals = 0);
         }
         self.count += 1;
+        if let Some(equals) = self.equals.get_mut(stretch) {
+            *equals += 1;
+        }
     }
 
-    /// The place of one of the equals, as far as they are remembered.
-    fn place(&self, turn: u64) -> Option<Place> {
-        let place = self.places.get(usize::try_from(turn).ok()?)?;
-        (turn < self.count).then_some(*place)
+    /// Where the stretch of one of the equals begins, and how many equals come before it there.
+    fn stretch_of(&self, turn: u64) -> (usize, u64) {
+        let mut before = 0;
+        for (stretch, equals) in self.equals.iter().enumerate() {
+            let next = before + u64::from(*equals);
+            if turn < next {
+                return (stretch * self.stretch, turn - before);
+            }
+            before = next;
+        }
+        (0, 0)
     }
 }
 
-fn scan(phase: &mut impl Phase, groups: &[&Group], rules: Rules<'_>, pass: Pass) -> Tally {
-    let mut tally = Tally {
-        present: 0,
-        fresh: false,
-        undefined: false,
-        suspects: false,
-        informed: Field::new(),
-        booked: Field::new(),
-        everybody: Field::new(),
+fn scan(phase: &mut impl Phase, groups: &[&Group], rules: Rules<'_>, pass: Pass, tally: &mut Tally) {
+    *tally = Tally {
+        stretch: tally.stretch,
+        ..Tally::new(0)
     };
-    visit(
-        phase,
-        groups,
-        rules,
-        pass,
-        &mut tally.suspects,
-        |phase, candidate, reading, place| {
+    let (mut stretch, mut left) = (0, tally.stretch);
+    for (group_index, group) in groups.iter().enumerate() {
+        let everybody = rules.exclude.is_empty() && phase.all_fit(group);
+        for (index, candidate) in phase.candidates(group).iter().enumerate() {
+            if left == 0 {
+                (stretch, left) = (stretch + 1, tally.stretch);
+            }
+            left -= 1;
+            let reading = phase.read(candidate);
+            if !everybody || reading.suspect {
+                match standing(phase, group, candidate, &reading, rules) {
+                    Fit::Yes => {}
+                    Fit::No => continue,
+                    Fit::Suspect if pass.suspects => {}
+                    Fit::Suspect => {
+                        tally.suspects = true;
+                        continue;
+                    }
+                }
+            }
             tally.present += 1;
-            if candidate.capacity <= 0.0 {
-                tally.undefined = true;
-                tally.everybody.offer(0.0, place);
-                return true;
+            let defined = candidate.capacity > 0.0;
+            tally.undefined |= !defined;
+            tally.fresh |= defined && reading.sample == Freshness::Fresh;
+            if let Some(cost) = cost(phase, candidate, &reading, pass) {
+                tally.offer(
+                    cost,
+                    Place {
+                        group: group_index,
+                        index,
+                    },
+                    stretch,
+                );
+            } else {
+                tally.differs |= defined;
             }
-            let stands_back = reading.stalled && !pass.stalled;
-            match reading.sample {
-                Freshness::Fresh => {
-                    tally.fresh = true;
-                    if !stands_back {
-                        let cost = phase.cost(candidate, reading.backlog);
-                        tally.informed.offer(cost, place);
-                    }
-                }
-                Freshness::Quiet | Freshness::Unknown | Freshness::Stalled => {
-                    let cost = phase.cost(candidate, reading.open);
-                    if !stands_back {
-                        tally.informed.offer(cost, place);
-                    }
-                    if !tally.fresh {
-                        tally.booked.offer(cost, place);
-                    }
-                }
-                Freshness::Stale => {
-                    if !tally.fresh {
-                        let cost = phase.cost(candidate, reading.open);
-                        tally.booked.offer(cost, place);
-                    }
-                }
-            }
-            if !tally.fresh {
-                tally.everybody.offer(0.0, place);
-            }
-            true
-        },
-    );
-    tally
+        }
+    }
 }
 
-/// The candidate whose turn it is among more equals than a field remembers.
-fn nth(
+/// The candidate with `nth` equals before it in a range of positions.
+fn find(
     phase: &mut impl Phase,
     groups: &[&Group],
     rules: Rules<'_>,
     pass: Pass,
-    mode: Mode,
     best: f64,
-    turn: u64,
+    (from, end): (usize, usize),
+    nth: u64,
 ) -> Option<Place> {
-    let mut left = turn;
-    let mut found = None;
-    visit(
-        phase,
-        groups,
-        rules,
-        pass,
-        &mut false,
-        |phase, candidate, reading, place| {
-            let cost = match mode {
-                Mode::Everybody => Some(0.0),
-                Mode::Booked => Some(phase.cost(candidate, reading.open)),
-                Mode::Informed if candidate.capacity <= 0.0 || (reading.stalled && !pass.stalled) => None,
-                Mode::Informed => match reading.sample {
-                    Freshness::Fresh => Some(phase.cost(candidate, reading.backlog)),
-                    Freshness::Quiet | Freshness::Unknown | Freshness::Stalled => {
-                        Some(phase.cost(candidate, reading.open))
-                    }
-                    Freshness::Stale => None,
-                },
-            };
-            if cost.is_some_and(|cost| cost <= best) {
+    let (mut start, mut left) = (0_usize, nth);
+    for (group_index, group) in groups.iter().enumerate() {
+        let candidates = phase.candidates(group);
+        let (low, high) = (
+            from.saturating_sub(start),
+            end.saturating_sub(start).min(candidates.len()),
+        );
+        start += candidates.len();
+        let mine = candidates.iter().enumerate().take(high).skip(low);
+        for (index, candidate) in mine {
+            let reading = phase.read(candidate);
+            let fit = standing(phase, group, candidate, &reading, rules);
+            if fit == Fit::No || (fit == Fit::Suspect && !pass.suspects) {
+                continue;
+            }
+            if cost(phase, candidate, &reading, pass).is_some_and(|cost| cost <= best) {
                 if left == 0 {
-                    found = Some(place);
-                    return false;
+                    return Some(Place {
+                        group: group_index,
+                        index,
+                    });
                 }
                 left -= 1;
             }
-            true
-        },
-    );
-    found
+        }
+    }
+    None
 }
 
-/// Goes through the candidates that take part in a pass, in order, until `each` says no.
-fn visit<P: Phase>(
-    phase: &mut P,
-    groups: &[&Group],
+/// Whether a candidate takes part.
+fn standing(
+    phase: &mut impl Phase,
+    group: &Group,
+    candidate: &Candidate,
+    reading: &Reading,
     rules: Rules<'_>,
-    pass: Pass,
-    suspects: &mut bool,
-    mut each: impl FnMut(&mut P, &Candidate, Reading, Place) -> bool,
-) {
-    for (group_index, group) in groups.iter().enumerate() {
-        for (index, candidate) in phase.candidates(group).iter().enumerate() {
-            if is_excluded(group, candidate, rules.exclude) {
-                continue;
-            }
-            let reading = phase.read(candidate);
-            let fit = phase.fit(group, candidate);
-            if fit == Fit::No {
-                continue;
-            }
-            if !pass.suspects && (reading.suspect || fit == Fit::Suspect) {
-                *suspects = true;
-                continue;
-            }
-            if !each(
-                phase,
-                candidate,
-                reading,
-                Place {
-                    group: group_index,
-                    index,
-                },
-            ) {
-                return;
-            }
-        }
+) -> Fit {
+    if is_excluded(group, candidate, rules.exclude) {
+        return Fit::No;
+    }
+    match phase.fit(group, candidate) {
+        Fit::Yes if reading.suspect => Fit::Suspect,
+        fit @ (Fit::Yes | Fit::Suspect | Fit::No) => fit,
     }
 }
 
-fn to_u64(count: usize) -> u64 {
-    u64::try_from(count).unwrap_or(u64::MAX)
+/// The cost of a candidate in a pass, if it has one.
+#[inline]
+fn cost(phase: &mut impl Phase, candidate: &Candidate, reading: &Reading, pass: Pass) -> Option<f64> {
+    let backlog = match pass.mode {
+        Mode::Everybody => return Some(0.0),
+        _ if candidate.capacity <= 0.0 => return None,
+        Mode::Booked => reading.open,
+        Mode::Informed if reading.stalled && !pass.stalled => return None,
+        Mode::Informed => match reading.sample {
+            Freshness::Fresh => reading.backlog,
+            Freshness::Quiet | Freshness::Unknown | Freshness::Stalled => reading.open,
+            Freshness::Stale => return None,
+        },
+    };
+    Some(phase.cost(candidate, backlog))
 }

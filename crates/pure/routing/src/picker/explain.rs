@@ -7,7 +7,7 @@ use continuum_fleet::{
 
 use super::{
     Explained, Request, Standing,
-    choose::{DecodePhase, Outcome, PrefillPhase, Reads, choose, groups},
+    choose::{DecodePhase, Outcome, PrefillPhase, choose, groups},
     contest::{Fit, Phase, is_excluded},
     cursor::Turn,
     group::{Candidate, Group},
@@ -15,7 +15,11 @@ use super::{
 };
 use crate::{
     Millis,
-    load::{Freshness, Store, slot::Reading, store},
+    load::{
+        Freshness, Store,
+        slot::{AsOf, Reading},
+        store,
+    },
 };
 
 /// See [`super::explain`].
@@ -25,12 +29,9 @@ pub(super) fn explain(table: &Table, store: &Store, request: &Request<'_>, now: 
     };
     let outcome = choose(table, store, request, now, Turn::Peek).ok();
     let groups = groups(model, request);
-    let reads = Reads {
-        max_staleness: request.settings.max_staleness,
-        now,
-    };
+    let at = AsOf::new(now, request.settings.max_staleness);
     let mut rows = Vec::new();
-    let mut decode = DecodePhase::new(reads, request, true);
+    let mut decode = DecodePhase::new(at, request, true);
     let informed = groups.iter().any(|(_, group)| has_fresh(&decode, group));
     for (place, (graph, group)) in groups.iter().enumerate() {
         let chosen = outcome.as_ref().filter(|outcome| outcome.decode.group == place);
@@ -43,7 +44,7 @@ pub(super) fn explain(table: &Table, store: &Store, request: &Request<'_>, now: 
         };
         rows.extend(side.rows(&mut decode, decode_index));
         let card = chosen.and_then(|outcome| outcome.pick.decode.worker.card.as_deref());
-        let mut prefill = PrefillPhase::new(reads, request, group, card);
+        let mut prefill = PrefillPhase::new(at, request, group, card);
         let side = Side {
             informed: has_fresh(&prefill, group),
             ..side
@@ -61,7 +62,7 @@ pub(super) fn explain(table: &Table, store: &Store, request: &Request<'_>, now: 
             let Some(worker) = group.worker(candidate) else {
                 continue;
             };
-            let reading = store::read(&candidate.slot, worker.role, reads.max_staleness, now);
+            let reading = store::read(&candidate.slot, worker.role, at);
             rows.push(row(graph, worker, candidate, None, &reading, *standing));
         }
     }
