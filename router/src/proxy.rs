@@ -26,7 +26,7 @@ use crate::{
         answer::{self, Made, Rename, RoutingPath},
         body::{self as request_body, Inspected},
         routes::{Route, Service},
-        strip::{self, Credentials, Destination, Disclosure},
+        strip::{self, Accepted, Credentials, Disclosure},
     },
     live::Live,
     metrics::Path,
@@ -36,8 +36,10 @@ use crate::{
 pub async fn handle(app: Arc<App>, mut request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     let started = Instant::now();
     // First of all, on every path and in every configuration.
-    strip::client_pins(request.headers_mut());
-    let request_id = strip::request_id(request.headers_mut(), rand::random());
+    let Accepted {
+        disclosure,
+        request_id,
+    } = strip::accept(request.headers_mut(), rand::random());
     let route = match Route::find(request.method(), request.uri().path()) {
         Ok(route) => route,
         Err(error) => return Ok(refused(&error, &request_id)),
@@ -49,7 +51,11 @@ pub async fn handle(app: Arc<App>, mut request: Request<Incoming>) -> Result<Res
         Ok(guard) => guard,
         Err(error) => return Ok(refused(&error, &request_id)),
     };
-    match relay(&app, route, request, &request_id, guard).await {
+    let told = Told {
+        request_id: &request_id,
+        disclosure,
+    };
+    match relay(&app, route, request, &told, guard).await {
         Ok(response) => Ok(response),
         Err((error, guard)) => {
             let response = refused(&error, &request_id);
@@ -72,16 +78,15 @@ async fn relay(
     app: &Arc<App>,
     route: Route,
     request: Request<Incoming>,
-    request_id: &HeaderValue,
+    told: &Told<'_>,
     guard: Guard,
 ) -> Result<Response<Body>, (Error, Guard)> {
     let live = app.live();
-    let (mut head, body) = request.into_parts();
-    let disclosure = strip::disclosure(&mut head.headers);
+    let (head, body) = request.into_parts();
     let read = async {
         strip::json_body(&head.headers)?;
         let body = read_body(body, live.body_limit).await?;
-        let inspected = request_body::inspect(&body, disclosure)?;
+        let inspected = request_body::inspect(&body, told.disclosure)?;
         Ok((body, inspected))
     };
     let (body, inspected) = match read.await {
@@ -89,14 +94,10 @@ async fn relay(
         Err(error) => return Err((error, guard)),
     };
     let ask = ask(head, &inspected, inspected.outbound(&body, None), guard.started());
-    let told = Told {
-        request_id,
-        disclosure,
-    };
     #[cfg(feature = "dynamo")]
     if route.service() == Service::Pinned && live.pinning {
         match pinned(app, &live, &ask, &inspected, &body).await {
-            Ok(Some(done)) => return Ok(finish(done, &inspected, &told, guard)),
+            Ok(Some(done)) => return Ok(finish(done, &inspected, told, guard)),
             Ok(None) => {}
             Err(error) => return Err((error, guard)),
         }
@@ -108,7 +109,7 @@ async fn relay(
                 path: Path::Passthrough,
                 renamed: None,
             };
-            Ok(finish(done, &inspected, &told, guard))
+            Ok(finish(done, &inspected, told, guard))
         }
         Err(error) => Err((error, guard)),
     }
@@ -193,9 +194,8 @@ async fn pinned(
 }
 
 fn ask(mut head: request::Parts, inspected: &Inspected, body: Bytes, started: Instant) -> Ask {
-    // A shim would take a client's tenant for a cache salt; a key for this router is none of a backend's business.
-    strip::outbound(&mut head.headers, Destination::Shim, Credentials::Drop);
-    strip::trace_context(&mut head.headers);
+    // A key for this router is none of a backend's business.
+    strip::outbound(&mut head.headers, Credentials::Drop);
     let path = head.uri.into_parts().path_and_query;
     Ask {
         outbound: Outbound {

@@ -1,7 +1,8 @@
 //! The headers that carry a pin to a direct-mode frontend.
 //!
 //! Ids are decimal: a frontend treats a hex id as no header at all. A frontend that gets a rank for decode and
-//! none for prefill uses the decode rank for both, so a pair carries both rank headers or neither.
+//! none for prefill uses the decode rank for both, so a pair carries both rank headers or neither. A frontend also
+//! takes `x-tenant-id` for the salt of its prefix cache: a client's never reaches it.
 
 use continuum_fleet::ids::{InstanceId, Rank};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -15,6 +16,8 @@ pub const PREFILL_WORKER: HeaderName = HeaderName::from_static("x-dynamo-prefill
 /// Its rank.
 pub const PREFILL_RANK: HeaderName = HeaderName::from_static("x-dynamo-prefill-dp-rank");
 
+const TENANT: HeaderName = HeaderName::from_static("x-tenant-id");
+
 /// One worker of a pin; no rank when no card declares any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pinned {
@@ -24,12 +27,12 @@ pub struct Pinned {
     pub rank: Option<Rank>,
 }
 
-/// Writes the pin into an outbound head, in place of any pin that it holds.
+/// Writes the pin into the head of a dispatch to a shim, in place of any pin and of any tenant that it holds.
 ///
 /// `decode` is the decode or aggregated worker; `prefill` is given for a pair only, never beside an aggregated
 /// worker.
 pub fn write(headers: &mut HeaderMap, decode: Pinned, prefill: Option<Pinned>) {
-    for name in [RANK, PREFILL_WORKER, PREFILL_RANK] {
+    for name in [RANK, PREFILL_WORKER, PREFILL_RANK, TENANT] {
         headers.remove(name);
     }
     headers.insert(WORKER, HeaderValue::from(decode.instance.raw()));
@@ -59,8 +62,8 @@ mod tests {
 
     fn written(decode: Pinned, prefill: Option<Pinned>) -> Vec<(String, String)> {
         let mut headers = HeaderMap::new();
-        // What an earlier pin of the same request may have left.
-        for name in [WORKER, RANK, PREFILL_WORKER, PREFILL_RANK] {
+        // What an earlier pin of the same request may have left, and a client's tenant.
+        for name in [WORKER, RANK, PREFILL_WORKER, PREFILL_RANK, TENANT] {
             headers.append(name.clone(), HeaderValue::from_static("7"));
             headers.append(name, HeaderValue::from_static("8"));
         }

@@ -24,8 +24,6 @@ pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// W3C trace context, of vendors.
 pub const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
-/// Frontends take it as cache salt.
-pub const X_TENANT_ID: HeaderName = HeaderName::from_static("x-tenant-id");
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const API_KEY: HeaderName = HeaderName::from_static("api-key");
@@ -50,15 +48,6 @@ pub enum Credentials {
     Drop,
     /// Passed on, for backends that check the clients' keys themselves.
     Pass,
-}
-
-/// What a request is sent to, as far as its head is concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Destination {
-    /// A direct-mode frontend: it would take a client's `x-tenant-id` for its cache salt.
-    Shim,
-    /// Any other backend.
-    Other,
 }
 
 /// What is read from the head of every request.
@@ -148,8 +137,9 @@ pub fn json_body(headers: &HeaderMap) -> Result<(), Error> {
 /// Hop-by-hop headers go (those that `connection` lists, too), `content-length` and `host` are for the
 /// connection to set, `expect` has been answered by reading the body, and `accept-encoding` goes because the
 /// relay reads refusals and may edit model names: answers come uncompressed. A body without `content-type` was
-/// looked at as JSON and says so. Everything else is passed on.
-pub fn outbound(headers: &mut HeaderMap, destination: Destination, credentials: Credentials) {
+/// looked at as JSON and says so. Everything else is passed on; what only a shim must not see goes when the pin is
+/// written.
+pub fn outbound(headers: &mut HeaderMap, credentials: Credentials) {
     connection_listed(headers);
     remove_where(headers, |name| {
         is_pin(name.as_str())
@@ -159,7 +149,6 @@ pub fn outbound(headers: &mut HeaderMap, destination: Destination, credentials: 
                 HOST | CONTENT_LENGTH | CONTENT_ENCODING | EXPECT | ACCEPT_ENCODING
             )
             || *name == X_BACKEND
-            || (destination == Destination::Shim && *name == X_TENANT_ID)
             || (credentials == Credentials::Drop && is_credential(name))
     });
     if !headers.contains_key(CONTENT_TYPE) {

@@ -169,27 +169,21 @@ fn usual() -> HeaderMap {
 }
 
 #[test]
-fn a_head_is_made_fit_for_its_destination() {
+fn a_head_is_made_fit_for_a_backend() {
     let passed = [
         "accept",
         "content-type",
         "openai-organization",
         "user-agent",
         "x-request-id",
+        "x-tenant-id",
     ];
-    let mut shim = usual();
-    outbound(&mut shim, Destination::Shim, Credentials::Drop);
-    assert_eq!(names(&shim), passed);
-
-    let mut other = usual();
-    outbound(&mut other, Destination::Other, Credentials::Drop);
-    assert_eq!(
-        names(&other),
-        [&passed[..4], &["x-request-id", "x-tenant-id"]].concat()
-    );
+    let mut dropped = usual();
+    outbound(&mut dropped, Credentials::Drop);
+    assert_eq!(names(&dropped), passed);
 
     let mut passing = usual();
-    outbound(&mut passing, Destination::Shim, Credentials::Pass);
+    outbound(&mut passing, Credentials::Pass);
     let mut all = [&passed[..], &["authorization", "cookie", "x-api-key", "api-key"]].concat();
     all.sort_unstable();
     assert_eq!(names(&passing), all);
@@ -199,10 +193,10 @@ fn a_head_is_made_fit_for_its_destination() {
 #[test]
 fn a_body_that_was_read_as_json_says_so() {
     let mut silent = HeaderMap::new();
-    outbound(&mut silent, Destination::Other, Credentials::Drop);
+    outbound(&mut silent, Credentials::Drop);
     assert_eq!(silent["content-type"], "application/json");
     let mut telling = headers(&[("content-type", "application/json; charset=utf-8")]);
-    outbound(&mut telling, Destination::Other, Credentials::Drop);
+    outbound(&mut telling, Credentials::Drop);
     assert_eq!(telling["content-type"], "application/json; charset=utf-8");
 }
 
