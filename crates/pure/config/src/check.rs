@@ -303,6 +303,9 @@ fn example(field: &Json) -> Option<Json> {
 }
 
 fn unknown_key(key: &str, near: Option<&str>, properties: &Map<String, Json>) -> String {
+    if key == "<<" {
+        return "merge keys (\"<<\") are not part of YAML 1.2; repeat the section with an alias, or write it out".to_owned();
+    }
     let shown: String = key
         .chars()
         .filter(|c| !c.is_control())

@@ -22,6 +22,16 @@ pub(crate) fn expand(root: &mut Node, environment: Environment<'_>) -> Vec<Probl
     expansion.problems
 }
 
+/// Writes every literal `${` so that [`expand`] gives it back.
+pub(crate) fn escape(node: &mut Node) {
+    match &mut node.value {
+        Value::Text(text) => text.text = text.text.replace("${", "$${"),
+        Value::List(items) => items.iter_mut().for_each(escape),
+        Value::Map(entries) => entries.iter_mut().for_each(|entry| escape(&mut entry.value)),
+        Value::Null | Value::Bool(_) | Value::Integer(_) | Value::Float(_) => {}
+    }
+}
+
 struct Expansion<'a> {
     environment: Environment<'a>,
     left: usize,
@@ -155,6 +165,29 @@ mod tests {
             ("[\"${HOST}\", \"${NONE:-}\"]", "- etcd-0\n- \"\"\n"),
         ] {
             assert_eq!(expanded(text).as_deref(), Ok(out), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_escaped_expands_to_itself() {
+        for text in ["${HOST}", "$${HOST}", "$$${", "a$", "${", "$$$", "x${y}z${"] {
+            let mut root = tree::parse("a: x").unwrap();
+            let Value::Map(entries) = &mut root.value else {
+                panic!()
+            };
+            entries[0].value.value = Value::Text(tree::Text {
+                text: text.to_owned(),
+                expanded: false,
+            });
+            escape(&mut root);
+            assert!(expand(&mut root, &|_| None).is_empty(), "{text}");
+            let Value::Map(entries) = &root.value else {
+                panic!()
+            };
+            assert!(
+                matches!(&entries[0].value.value, Value::Text(found) if found.text == text),
+                "{text}"
+            );
         }
     }
 

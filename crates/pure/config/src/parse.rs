@@ -57,14 +57,17 @@ pub fn parse(text: &str, environment: Environment<'_>, build: Build) -> Result<L
     Ok(Loaded { config, warnings })
 }
 
-/// The effective configuration as YAML: every field with its value, secrets masked.
+/// The effective configuration as YAML: every field with its value, secrets masked. But for those it can be read
+/// again: a literal `${` is written `$${`.
 #[must_use]
 pub fn show(config: &Config) -> String {
     // JSON is YAML, and the tree keeps the order of the fields.
     let json = serde_json::to_string(config).unwrap_or_default();
-    tree::parse(&json)
-        .map(|root| tree::emit::emit(&root))
-        .unwrap_or_default()
+    let Ok(mut root) = tree::parse(&json) else {
+        return String::new();
+    };
+    env::escape(&mut root);
+    tree::emit::emit(&root)
 }
 
 /// Feeds arbitrary bytes to everything that reads a configuration. Never panics, whatever they are; what was
@@ -76,7 +79,7 @@ pub fn fuzz(data: &[u8]) {
         return;
     };
     let shown = show(&loaded.config);
-    let masked = shown.contains(crate::value::MASK) || shown.contains("${");
+    let masked = shown.contains(crate::value::MASK);
     let again = parse(&shown, &environment, Build::FULL);
     assert!(
         masked || again.is_ok_and(|again| crate::plan(&loaded.config, &again.config).is_nothing()),

@@ -4,10 +4,14 @@
 //! is one document, custom tags are refused. Aliases work, within a budget of nodes.
 
 pub(crate) mod emit;
+mod scalar;
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, Tag};
+use saphyr_parser::{Event, Marker, Parser, Span, Tag};
+
+pub(crate) use scalar::plain_scalar;
+use scalar::{is_string_tag, scalar, written};
 
 use crate::{
     limits::{MAX_DEPTH, MAX_NODES, MAX_TEXT_BYTES},
@@ -331,10 +335,6 @@ impl Loader {
     }
 }
 
-fn is_string_tag(tag: Option<&Tag>) -> bool {
-    tag.is_some_and(|tag| tag.is_yaml_core_schema() && tag.suffix == "str")
-}
-
 fn size(node: &Node) -> usize {
     match &node.value {
         Value::List(items) => items.iter().map(size).fold(1, usize::saturating_add),
@@ -357,57 +357,6 @@ fn depth(node: &Node) -> usize {
 /// The parser's message without what it repeats of the text.
 fn plain(message: &str) -> String {
     message.chars().filter(|c| !c.is_control()).take(200).collect()
-}
-
-fn written(text: &str) -> Value {
-    Value::Text(Text {
-        text: text.to_owned(),
-        expanded: false,
-    })
-}
-
-/// A scalar by the rules of YAML 1.2 (`yes` and `on` are texts); quoted and block scalars are texts.
-fn scalar(text: &str, style: ScalarStyle) -> Value {
-    if style == ScalarStyle::Plain {
-        plain_scalar(text)
-    } else {
-        written(text)
-    }
-}
-
-/// What a plain scalar means.
-pub(crate) fn plain_scalar(text: &str) -> Value {
-    match text {
-        "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
-        "true" | "True" | "TRUE" => return Value::Bool(true),
-        "false" | "False" | "FALSE" => return Value::Bool(false),
-        _ => {}
-    }
-    if let Some(number) = integer(text) {
-        return Value::Integer(number);
-    }
-    let numeric = text
-        .bytes()
-        .all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'))
-        && text.bytes().any(|b| b.is_ascii_digit());
-    match text.parse::<f64>() {
-        Ok(number) if numeric && number.is_finite() => Value::Float(number),
-        Ok(_) | Err(_) => written(text),
-    }
-}
-
-fn integer(text: &str) -> Option<i128> {
-    if let Some(hex) = text.strip_prefix("0x") {
-        return i128::from_str_radix(hex, 16)
-            .ok()
-            .filter(|_| !hex.starts_with(['+', '-']));
-    }
-    if let Some(octal) = text.strip_prefix("0o") {
-        return i128::from_str_radix(octal, 8)
-            .ok()
-            .filter(|_| !octal.starts_with(['+', '-']));
-    }
-    text.parse().ok()
 }
 
 /// Adds a key to a path: `a.b`, or `a["x.y"]` where the key would be read as several.

@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use continuum_fleet::graphs;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -99,6 +100,18 @@ pub enum NamespaceMatch {
     Exact,
     /// Whatever begins with the name.
     Prefix,
+}
+
+impl NamespaceMatch {
+    /// The rule as the fleet's reducer has it.
+    #[must_use]
+    pub const fn of_fleet(self) -> graphs::NamespaceMatch {
+        match self {
+            Self::Generation => graphs::NamespaceMatch::Generation,
+            Self::Exact => graphs::NamespaceMatch::Exact,
+            Self::Prefix => graphs::NamespaceMatch::Prefix,
+        }
+    }
 }
 
 /// An etcd cluster that workers register in. The router only reads.

@@ -100,6 +100,28 @@ fn a_backends_own_deadlines_stand_above_the_servers() {
 }
 
 #[test]
+fn what_looks_like_a_reference_is_shown_so_that_it_stays_one() {
+    let config = load("dynamo: {state_dir: '/x/$${HOME}'}");
+    assert!(
+        show(&config).contains("state_dir: \"/x/$${HOME}\"\n"),
+        "{}",
+        show(&config)
+    );
+    assert_eq!(load(&show(&config)), config);
+}
+
+#[test]
+fn editors_may_leave_their_marks() {
+    assert_eq!(
+        load("\u{feff}server:\r\n  max_in_flight: 7\r\nlogging: {level: warn}\r\n")
+            .server
+            .max_in_flight,
+        7
+    );
+    assert!(errors("t: &t {}\nserver:\n  <<: *t\n").contains("merge keys"));
+}
+
+#[test]
 fn one_address_or_several() {
     assert_eq!(
         load("server: {bind_address: 'unix:/a'}")

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use continuum_fleet::{graphs::Graphs, ids::Graph};
+
 use super::{Report, namespace_problem};
 use crate::{
     limits::MAX_LABEL_BYTES,
@@ -157,25 +159,12 @@ fn overlaps(list: &str, names: &[String], by: NamespaceMatch, report: &mut Repor
     }
 }
 
-/// Whether a worker in namespace `name` belongs to the configured name `wide`.
+/// Whether a worker in namespace `name` belongs to the configured name `wide`, by the rule that the fleet's
+/// reducer follows.
 fn takes(by: NamespaceMatch, wide: &str, name: &str) -> bool {
-    let Some(rest) = name.strip_prefix(wide) else {
-        return false;
-    };
-    match by {
-        NamespaceMatch::Exact => rest.is_empty(),
-        NamespaceMatch::Prefix => true,
-        NamespaceMatch::Generation => {
-            rest.is_empty()
-                || rest == "-legacy"
-                || rest.strip_prefix('-').is_some_and(|hash| {
-                    hash.len() == 8
-                        && hash
-                            .bytes()
-                            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-                })
-        }
-    }
+    Graphs::new([Graph::from(wide)], by.of_fleet())
+        .graph_of(name)
+        .is_some()
 }
 
 fn kubernetes(kubernetes: &Kubernetes, report: &mut Report<'_>) {
