@@ -77,13 +77,21 @@ const TOTAL_KV_BLOCKS: u64 = 2048;
 /// Publisher ids are 53 bits wide, so that readers which use floats stay exact.
 const PUBLISHER_MASK: u64 = (1 << 53) - 1;
 
+/// The finaliser of SplitMix64: every bit of the input moves the low bits of the output.
+const fn scatter(id: u64) -> u64 {
+    let mut mixed = id.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
 impl Worker {
     /// A worker that is alive and idle.
     #[must_use]
     pub fn new(who: Identity) -> Self {
         Self {
             component: who.role.as_str().to_owned(),
-            publisher: who.instance.wrapping_mul(0x9e37_79b9_7f4a_7c15) & PUBLISHER_MASK,
+            publisher: scatter(who.instance) & PUBLISHER_MASK,
             block_size: BLOCK_SIZE,
             total_kv_blocks: TOTAL_KV_BLOCKS,
             used_blocks: (0..who.ranks.max(1)).map(|_| AtomicU64::new(0)).collect(),

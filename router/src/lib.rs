@@ -1,5 +1,6 @@
 //! The data plane: takes requests of OpenAI clients, pins each to workers of a Dynamo fleet, relays the answer.
 
+pub mod admin;
 pub mod app;
 pub mod backends;
 pub mod cli;
@@ -11,6 +12,8 @@ pub mod ingress;
 pub mod live;
 pub mod metrics;
 pub mod proxy;
+pub mod reload;
+pub mod run;
 #[cfg(feature = "dynamo")]
 pub mod select;
 pub mod server;

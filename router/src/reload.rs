@@ -1,0 +1,267 @@
+//! A new configuration while the process runs: when the file changes, at SIGHUP, and when an operator asks.
+//!
+//! A file that cannot be used changes nothing; it is said once, counted, and shown to operators until a good one
+//! comes.
+
+mod watch_file;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use continuum_config::{Config, plan, plan::Class};
+use continuum_runtime::{tasks::Spawner, telemetry::LevelHandle};
+use jiff::Timestamp;
+use prometheus::{IntCounterVec, IntGauge, Opts};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::Notify,
+};
+
+use crate::{
+    app::App,
+    cli::{self, BUILD},
+    run,
+};
+
+/// Why reloads cannot be offered.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file's folder cannot be watched.
+    #[error("cannot watch {folder} for changes of the configuration: {source}")]
+    Watch {
+        /// The folder.
+        folder: String,
+        /// Why.
+        source: notify::Error,
+    },
+    /// SIGHUP cannot be received.
+    #[error("cannot receive SIGHUP: {0}")]
+    Signal(std::io::Error),
+    /// A family of metrics was registered twice.
+    #[error("metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+}
+
+/// What a reload came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// In force.
+    Applied,
+    /// Not usable; nothing has changed.
+    Rejected,
+    /// The same as before.
+    Unchanged,
+}
+
+impl Outcome {
+    /// The label value, and the word for operators.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Rejected => "rejected",
+            Self::Unchanged => "unchanged",
+        }
+    }
+}
+
+/// The last reload.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What it came to.
+    pub outcome: Outcome,
+    /// When.
+    pub at: Timestamp,
+    /// Why it was rejected: `line:column: path: message` each.
+    pub problems: Vec<String>,
+    /// Changed fields.
+    pub changed: Vec<&'static str>,
+}
+
+/// Takes new configurations over.
+pub struct Reloader {
+    file: PathBuf,
+    app: Arc<App>,
+    level: LevelHandle,
+    /// The configuration that the process was started with: what a reload cannot change still has its values.
+    at_start: Arc<Config>,
+    last: Mutex<Last>,
+    results: IntCounterVec,
+    valid: IntGauge,
+}
+
+#[derive(Default)]
+struct Last {
+    text: Option<String>,
+    report: Option<Report>,
+}
+
+impl Reloader {
+    /// Watches the file and SIGHUP from now on.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn start(
+        file: &Path,
+        app: Arc<App>,
+        level: LevelHandle,
+        spawner: &Spawner,
+    ) -> Result<Arc<Self>, Error> {
+        let results = IntCounterVec::new(
+            Opts::new(
+                "continuum_config_reloads_total",
+                "Reloads of the configuration, by what they came to.",
+            ),
+            &["result"],
+        )?;
+        let valid = IntGauge::new(
+            "continuum_config_valid",
+            "1 while the configuration file is the one in force.",
+        )?;
+        app.registry.register(Box::new(results.clone()))?;
+        app.registry.register(Box::new(valid.clone()))?;
+        valid.set(1);
+        let this = Arc::new(Self {
+            file: file.to_owned(),
+            at_start: app.live().config.clone(),
+            last: Mutex::new(Last {
+                text: cli::config::read(file).ok(),
+                report: None,
+            }),
+            app,
+            level,
+            results,
+            valid,
+        });
+        let changed = Arc::new(Notify::new());
+        let watcher = watch_file::start(file, changed.clone())?;
+        let mut hangup = signal(SignalKind::hangup()).map_err(Error::Signal)?;
+        let reloader = this.clone();
+        spawner.essential("config reload", |stop| async move {
+            let _watching = watcher;
+            loop {
+                tokio::select! {
+                    () = stop.cancelled() => return Ok(()),
+                    () = watch_file::settled(&changed) => reloader.if_changed(),
+                    _ = hangup.recv() => {
+                        reloader.reload();
+                    }
+                }
+            }
+        });
+        Ok(this)
+    }
+
+    /// Reads the file and takes it over, changed or not: certificates behind the same path may be new.
+    pub fn reload(&self) -> Report {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        self.take(&mut last)
+    }
+
+    /// The last reload, if there was one.
+    #[must_use]
+    pub fn last(&self) -> Option<Report> {
+        self.last
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .report
+            .clone()
+    }
+
+    /// Fields that differ from what the process was started with and that only a new process takes.
+    #[must_use]
+    pub fn restart_needed(&self) -> Vec<&'static str> {
+        plan(&self.at_start, &self.app.live().config)
+            .paths(Class::Process)
+            .collect()
+    }
+
+    fn if_changed(&self) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if cli::config::read(&self.file).ok() != last.text {
+            self.take(&mut last);
+        }
+    }
+
+    fn take(&self, last: &mut Last) -> Report {
+        let known_bad = last
+            .report
+            .as_ref()
+            .is_some_and(|report| report.outcome == Outcome::Rejected);
+        let before = last.text.take();
+        let report = match self.read(&mut last.text) {
+            Ok(config) => self.apply(config),
+            Err(problems) => rejected(problems),
+        };
+        match report.outcome {
+            Outcome::Rejected if !known_bad || before != last.text => {
+                tracing::error!(problems = ?report.problems, "the new configuration is rejected, the running one stays");
+            }
+            Outcome::Applied => {
+                tracing::info!(changed = ?report.changed, "the new configuration is in force")
+            }
+            Outcome::Rejected | Outcome::Unchanged => {}
+        }
+        self.results.with_label_values(&[report.outcome.as_str()]).inc();
+        self.valid.set(i64::from(report.outcome != Outcome::Rejected));
+        last.report = Some(report.clone());
+        report
+    }
+
+    fn read(&self, text: &mut Option<String>) -> Result<Config, Vec<String>> {
+        let read = cli::config::read(&self.file).map_err(|error| vec![error.to_string()])?;
+        let parsed = continuum_config::parse(&read, &run::environment, BUILD);
+        *text = Some(read);
+        match parsed {
+            Ok(loaded) => Ok(loaded.config),
+            Err(error) => Err(error.problems.iter().map(ToString::to_string).collect()),
+        }
+    }
+
+    fn apply(&self, config: Config) -> Report {
+        let reload = plan(&self.app.live().config, &config);
+        let at = Timestamp::now();
+        if reload.is_nothing() {
+            let problems = match self.app.backends.apply(&config) {
+                Ok(()) => {
+                    return Report {
+                        outcome: Outcome::Unchanged,
+                        at,
+                        problems: Vec::new(),
+                        changed: Vec::new(),
+                    };
+                }
+                Err(error) => vec![error.to_string()],
+            };
+            return rejected(problems);
+        }
+        let level = config.logging.level;
+        if let Err(error) = self.app.apply(config) {
+            return rejected(vec![error.to_string()]);
+        }
+        if let Err(error) = self.level.set(level.as_str()) {
+            tracing::warn!(%error, "the log level stays as it was");
+        }
+        let needs_restart: Vec<_> = reload.paths(Class::Process).collect();
+        if !needs_restart.is_empty() {
+            tracing::warn!(fields = ?needs_restart, "these fields take effect at the next start only");
+        }
+        Report {
+            outcome: Outcome::Applied,
+            at,
+            problems: Vec::new(),
+            changed: reload.changed.iter().map(|(path, _)| *path).collect(),
+        }
+    }
+}
+
+fn rejected(problems: Vec<String>) -> Report {
+    Report {
+        outcome: Outcome::Rejected,
+        at: Timestamp::now(),
+        problems,
+        changed: Vec::new(),
+    }
+}

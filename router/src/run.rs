@@ -1,0 +1,176 @@
+//! The life of the process: start, listen, reload, drain.
+
+use std::{path::Path, process::ExitCode, sync::Arc};
+
+use continuum_config::{Config, Loaded, model::LogFormat};
+use continuum_runtime::{
+    tasks::{How, Tasks},
+    telemetry::{self, LevelHandle},
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{
+    admin,
+    app::{self, App},
+    cli::{self, BUILD},
+    proxy,
+    reload::{self, Reloader},
+    server::{self, Listener},
+};
+
+/// Why the router could not run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration cannot be read.
+    #[error("cannot read {file}: {source}")]
+    Read {
+        /// Which file.
+        file: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The configuration is wrong; every problem on a line of its own.
+    #[error("{0}")]
+    Config(String),
+    /// The log cannot be set up.
+    #[error(transparent)]
+    Telemetry(#[from] telemetry::Error),
+    /// The runtime cannot be started.
+    #[error("cannot start the runtime: {0}")]
+    Runtime(std::io::Error),
+    /// Something that works in the background cannot be started.
+    #[error(transparent)]
+    App(#[from] app::Error),
+    /// A listener cannot be started.
+    #[error(transparent)]
+    Server(#[from] server::Error),
+    /// The configuration file cannot be watched.
+    #[error(transparent)]
+    Reload(#[from] reload::Error),
+}
+
+/// Runs the router until it is told to stop. The exit code is 0 after a drain that let everything finish.
+///
+/// # Errors
+/// It could not start.
+pub fn router(file: &Path) -> Result<ExitCode, Error> {
+    let loaded = load(file)?;
+    let log = &loaded.config.logging;
+    let format = match log.format {
+        LogFormat::Text => telemetry::Format::Text,
+        LogFormat::Json => telemetry::Format::Json,
+    };
+    let level = telemetry::init(format, log.level.as_str())?;
+    for warning in &loaded.warnings {
+        tracing::warn!(path = warning.path, line = warning.line, "{}", warning.message);
+    }
+    runtime(&loaded.config)
+        .map_err(Error::Runtime)?
+        .block_on(run(file, loaded.config, level))
+}
+
+fn load(file: &Path) -> Result<Loaded, Error> {
+    let name = file.display().to_string();
+    let text = cli::config::read(file).map_err(|source| Error::Read {
+        file: name.clone(),
+        source,
+    })?;
+    continuum_config::parse(&text, &environment, BUILD).map_err(|error| {
+        let lines: Vec<String> = error
+            .problems
+            .iter()
+            .map(|problem| format!("{name}:{problem}"))
+            .collect();
+        Error::Config(lines.join("\n"))
+    })
+}
+
+/// The process environment, for `${NAME}` in the configuration.
+pub fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// One thread where there is one core: it then needs no locks between threads and wakes nobody.
+fn runtime(config: &Config) -> std::io::Result<tokio::runtime::Runtime> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = config.server.threads.map_or(cores, usize::from);
+    let mut builder = if threads == 1 {
+        tokio::runtime::Builder::new_current_thread()
+    } else {
+        tokio::runtime::Builder::new_multi_thread()
+    };
+    builder.worker_threads(threads).enable_all().build()
+}
+
+async fn run(file: &Path, config: Config, level: LevelHandle) -> Result<ExitCode, Error> {
+    let tasks = Tasks::new();
+    let spawner = tasks.spawner();
+    let listeners = Listener::bind_all(&config.server).await?;
+    let operators = Listener::bind(&config.admin.bind_address, None).await?;
+    let scrapers = match &config.telemetry.metrics_bind_address {
+        Some(address) => Some(Listener::bind(address, None).await?),
+        None => None,
+    };
+    let app = App::start(config, &spawner)?;
+    let reloader = Reloader::start(file, app.clone(), level, &spawner)?;
+    for listener in listeners {
+        let app = app.clone();
+        spawner.essential("server", |stop| async move {
+            listener
+                .run(move |request| proxy::handle(app.clone(), request), stop)
+                .await;
+            Ok(())
+        });
+    }
+    admin::serve(operators, scrapers, app.clone(), reloader, &spawner);
+    stop(tasks, &app).await
+}
+
+/// Waits for the signal, then lets the requests in flight finish; a second signal ends them.
+async fn stop(tasks: Tasks, app: &Arc<App>) -> Result<ExitCode, Error> {
+    let signals =
+        || -> std::io::Result<_> { Ok((signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)) };
+    let signals = tokio::sync::Mutex::new(signals().map_err(Error::Runtime)?);
+    let told = || async {
+        let mut signals = signals.lock().await;
+        let (terminate, interrupt) = &mut *signals;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    let grace = app.live().config.server.graceful_period;
+    let first = async {
+        told().await;
+        app.drain();
+        tracing::info!(
+            in_flight = app.in_flight.count(),
+            ?grace,
+            "stopping: requests in flight may finish"
+        );
+    };
+    let exit = tasks.run(first, grace, told()).await;
+    if let Some(ended) = exit.first {
+        let why = match ended.how {
+            How::Finished => "it returned".to_owned(),
+            How::Failed(error) => error.to_string(),
+            How::Lost => "it was lost".to_owned(),
+        };
+        tracing::error!(
+            task = ended.name,
+            why,
+            "stopped, because a task ended that everything depends on"
+        );
+        return Ok(ExitCode::FAILURE);
+    }
+    if exit.drained {
+        tracing::info!("stopped");
+        Ok(ExitCode::SUCCESS)
+    } else {
+        tracing::warn!(
+            in_flight = app.in_flight.count(),
+            "stopped before every request had finished"
+        );
+        Ok(ExitCode::FAILURE)
+    }
+}
