@@ -15,7 +15,7 @@ test: ## Run all tests but the end-to-end ones (installs protoc and etcd if miss
 lint: ## Check formatting and lints, with and without the optional features
 	@scripts/lint.sh
 
-generate: ## Write the generated files (configuration reference, JSON Schema)
+generate: ## Write the generated files (configuration reference, JSON Schema, limits)
 	@scripts/generate.sh
 
 check-generated: ## Fail if a generated file is not current

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes the files that are generated and committed: the configuration reference and its JSON Schema.
+# Writes the files that are generated and committed: the configuration reference, its JSON Schema, and the page of limits.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/lib.sh"
@@ -7,3 +7,4 @@ cd "$(repo_root)"
 "$here/install-build-deps.sh"
 
 cargo run --quiet -p continuum-config --example reference
+cargo run --quiet -p continuum-tests --example limits
