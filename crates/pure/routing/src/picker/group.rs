@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use continuum_fleet::{
     ids::Rank,
-    view::{Role, Worker},
+    view::{Card, NameKind, Role, Worker},
 };
 
 use super::{
@@ -59,44 +59,56 @@ pub(super) struct Group {
     pub(super) prefill_sets: u32,
 }
 
-/// A worker with the slots of its ranks, and whether the peers that it needs are there.
+/// A worker with the slots of its ranks.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) worker: Arc<Worker>,
     pub(super) slots: Arc<[Arc<Slot>]>,
+}
+
+/// A worker that serves a name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Serves<'a> {
+    pub(super) member: &'a Member,
+    pub(super) kind: NameKind,
+    /// The peers that its card names are there.
     pub(super) ready: bool,
 }
 
 impl Group {
-    /// Lays out the workers that serve one name in one namespace.
-    pub(super) fn new(members: &[Member]) -> Self {
+    /// Lays out the workers that serve one name in one namespace, those that `takes` takes.
+    pub(super) fn new(all: &[Serves<'_>], takes: fn(NameKind) -> bool) -> Self {
         let mut group = Self::default();
-        let of = |role: Role| members.iter().filter(move |member| member.worker.role == role);
+        let serving = || all.iter().filter(|serves| takes(serves.kind));
+        let of = |role: Role| serving().filter(move |serves| serves.member.worker.role == role);
         group.has_prefill = of(Role::Prefill).next().is_some();
-        group.waits = members.iter().any(|member| !member.ready);
+        group.waits = serving().any(|serves| !serves.ready);
         group.decode_sets = sets(of(Role::Decode).chain(of(Role::Aggregated)));
         group.prefill_sets = sets(of(Role::Prefill));
 
-        let mut offers = Offers::default();
-        for member in of(Role::Prefill).filter(|member| member.ready) {
-            offers.add(&Zone::of(&member.worker));
+        let mut layout = Layout::default();
+        let mut last = None;
+        for serves in of(Role::Prefill).filter(|serves| serves.ready) {
+            let card = serves.member.worker.card.as_ref().map(Arc::as_ptr);
+            if last.replace(card) != Some(card) {
+                layout.offers.add(&Zone::of(&serves.member.worker));
+            }
         }
-        let pairs = of(Role::Decode).any(|member| member.ready && offers.fit(&member.worker));
-        let mut classes = Classes::default();
-        for member in members {
-            let standing = match member.worker.role {
+        let pairs = of(Role::Decode).any(|serves| serves.ready && layout.offers.fit(&serves.member.worker));
+        for serves in serving() {
+            let worker = &serves.member.worker;
+            let terms = layout.terms(worker, &mut group);
+            let standing = match worker.role {
                 Role::Encode | Role::Unknown => continue,
-                _ if !member.ready => Some(Standing::NotReady),
+                _ if !serves.ready => Some(Standing::NotReady),
                 Role::Prefill => (!pairs).then_some(Standing::Unused),
                 // With a prefill set registered, a frontend refuses a decode worker without a prefill worker.
-                Role::Decode => {
-                    (group.has_prefill && !offers.fit(&member.worker)).then_some(Standing::NoPair)
-                }
+                Role::Decode => (group.has_prefill && !terms.fits).then_some(Standing::NoPair),
                 Role::Aggregated => pairs.then_some(Standing::BesidePairs),
             };
-            group.push(member, standing, &mut classes);
+            group.push(serves.member, standing, terms);
         }
-        group.classes = classes.len();
+        group.classes = layout.classes.len();
         group
     }
 
@@ -115,41 +127,25 @@ impl Group {
         self.decode.len() + self.prefill.len() + self.left_out.len()
     }
 
-    fn push(&mut self, member: &Member, standing: Option<Standing>, classes: &mut Classes) {
+    fn push(&mut self, member: &Member, standing: Option<Standing>, terms: Terms) {
         let worker = &member.worker;
         let index = u32::try_from(self.workers.len()).unwrap_or(u32::MAX);
         self.workers.push(Arc::clone(worker));
-        let zone = match worker.role {
-            Role::Prefill => self.zone(Zone::of(worker)),
-            Role::Decode | Role::Aggregated | Role::Encode | Role::Unknown => classes.number(worker),
-        };
-        let card = worker.card.as_deref();
-        let block_size = card.and_then(|card| card.block_size);
-        let capacity = card
-            .map(|card| card.capacity)
-            .and_then(|capacity| match worker.role {
-                Role::Prefill => capacity.max_num_batched_tokens,
-                Role::Decode | Role::Aggregated | Role::Encode | Role::Unknown => {
-                    capacity.total_kv_blocks.filter(|_| block_size.is_some())
-                }
-            });
-        #[expect(clippy::cast_precision_loss, reason = "a capacity beyond 2^53 is no capacity")]
-        let capacity = capacity.unwrap_or(0) as f64;
         let start = worker.ranks().map_or(0, |range| range.start);
         for (rank, slot) in (start..u32::MAX).zip(member.slots.iter()) {
             let candidate = Candidate {
                 slot: Arc::clone(slot),
-                capacity,
+                capacity: terms.capacity,
                 worker: index,
                 rank,
-                block_size: block_size.unwrap_or(1).max(1),
-                zone,
+                block_size: terms.block_size,
+                zone: terms.zone,
             };
             match (standing, worker.role) {
                 (Some(standing), _) => self.left_out.push((candidate, standing)),
                 (None, Role::Prefill) => self.prefill.push(candidate),
                 (None, Role::Decode | Role::Aggregated | Role::Encode | Role::Unknown) => {
-                    self.decode.push(candidate)
+                    self.decode.push(candidate);
                 }
             }
         }
@@ -169,6 +165,60 @@ impl Group {
     }
 }
 
+/// What a group learns while it is laid out.
+#[derive(Default)]
+struct Layout {
+    offers: Offers,
+    classes: Classes,
+    /// Terms of the card seen last: most neighbours share one.
+    last: Option<(Role, *const Card, Terms)>,
+}
+
+/// What a worker's card means for its candidates.
+#[derive(Clone, Copy)]
+struct Terms {
+    capacity: f64,
+    block_size: u32,
+    zone: u32,
+    /// A prefill worker can be paired with it.
+    fits: bool,
+}
+
+impl Layout {
+    fn terms(&mut self, worker: &Worker, group: &mut Group) -> Terms {
+        let card = worker.card.as_deref();
+        let place = card.map_or(std::ptr::null(), std::ptr::from_ref);
+        if let Some((role, last, terms)) = self.last
+            && role == worker.role
+            && last == place
+        {
+            return terms;
+        }
+        let prefill = worker.role == Role::Prefill;
+        let block_size = card.and_then(|card| card.block_size);
+        let capacity = card.map(|card| card.capacity).and_then(|capacity| {
+            if prefill {
+                capacity.max_num_batched_tokens
+            } else {
+                capacity.total_kv_blocks.filter(|_| block_size.is_some())
+            }
+        });
+        #[expect(clippy::cast_precision_loss, reason = "a capacity beyond 2^53 is no capacity")]
+        let terms = Terms {
+            capacity: capacity.unwrap_or(0) as f64,
+            block_size: block_size.unwrap_or(1).max(1),
+            zone: if prefill {
+                group.zone(Zone::of(worker))
+            } else {
+                self.classes.number(worker)
+            },
+            fits: !prefill && self.offers.fit(worker),
+        };
+        self.last = Some((worker.role, place, terms));
+        terms
+    }
+}
+
 impl Candidate {
     /// The rank to send; `None` for a worker without a card.
     pub(super) fn rank_of(&self, worker: &Worker) -> Option<Rank> {
@@ -176,9 +226,14 @@ impl Candidate {
     }
 }
 
-fn sets<'a>(members: impl Iterator<Item = &'a Member>) -> u32 {
-    let sets: BTreeSet<_> = members
-        .map(|member| (&member.worker.component, member.worker.role))
-        .collect();
+fn sets<'a>(serving: impl Iterator<Item = &'a Serves<'a>>) -> u32 {
+    let mut sets = BTreeSet::new();
+    let mut last = None;
+    for serves in serving {
+        let set = (&serves.member.worker.component, serves.member.worker.role);
+        if last.replace(set) != Some(set) {
+            sets.insert(set);
+        }
+    }
     u32::try_from(sets.len()).unwrap_or(u32::MAX)
 }

@@ -8,14 +8,14 @@ use std::{
 use continuum_fleet::{
     graphs::Generation,
     ids::{Graph, InstanceId, ModelName, Namespace, WorkerKey},
-    view::{FleetView, NameKind, Role, Worker},
+    view::{Card, FleetView, NameKind, Role, Worker},
 };
 use imbl::{OrdMap, ordmap::DiffItem};
 
 use super::{
     Served,
     cursor::Cursors,
-    group::{Group, Member},
+    group::{Group, Member, Serves},
 };
 use crate::{
     limits::CANDIDATES,
@@ -27,6 +27,8 @@ use crate::{
 pub struct Table {
     seed: u64,
     workers: OrdMap<WorkerKey, Arc<Worker>>,
+    /// Those of them that serve a name, with their slots.
+    members: OrdMap<WorkerKey, Member>,
     models: OrdMap<ModelName, Arc<Model>>,
     /// Roles that serve each base model, by namespace.
     roles: OrdMap<Namespace, Roles>,
@@ -77,6 +79,7 @@ impl Table {
         Self {
             seed,
             workers: OrdMap::new(),
+            members: OrdMap::new(),
             models: OrdMap::new(),
             roles: OrdMap::new(),
             short: BTreeSet::new(),
@@ -94,25 +97,34 @@ impl Table {
         let mut affected = BTreeMap::<Namespace, BTreeSet<ModelName>>::new();
         for change in self.workers.diff(&view.workers) {
             match change {
-                DiffItem::Add(_, worker) | DiffItem::Remove(_, worker) => touch(&mut affected, worker),
+                DiffItem::Add(_, new) => {
+                    touch(&mut affected, new);
+                    next.join(new, store);
+                }
+                DiffItem::Remove(key, old) => {
+                    touch(&mut affected, old);
+                    next.members.remove(key);
+                    next.short.remove(key);
+                }
                 DiffItem::Update {
                     old: (_, old),
                     new: (_, new),
                 } => {
                     touch(&mut affected, old);
                     touch(&mut affected, new);
+                    next.join(new, store);
                 }
             }
         }
+        next.workers = view.workers.clone();
         for worker in self.short.iter().filter_map(|key| view.workers.get(key)) {
             touch(&mut affected, worker);
+            next.join(worker, store);
         }
-        next.workers = view.workers.clone();
-        next.short.retain(|key| view.workers.contains_key(key));
         for (namespace, mut names) in affected {
             let roles = next.roles_in(&namespace);
             next.spread(&namespace, &roles, &mut names);
-            next.rebuild(&namespace, &names, &roles, store);
+            next.rebuild(&namespace, &names, &roles);
             if roles.is_empty() {
                 next.roles.remove(&namespace);
             } else {
@@ -183,23 +195,47 @@ impl Table {
             .flat_map(BTreeMap::values)
     }
 
-    /// The workers of a namespace, in order.
-    fn workers_in<'a>(&'a self, namespace: &'a Namespace) -> impl Iterator<Item = &'a Arc<Worker>> {
+    /// Takes a worker in, with the slots that it has now.
+    fn join(&mut self, worker: &Arc<Worker>, store: &Store) {
+        let slots: Arc<[_]> = store.slots_of(&worker.key).into();
+        if slots.len() < worker.ranks().map_or(1, wanted) {
+            self.short.insert(worker.key.clone());
+        } else {
+            self.short.remove(&worker.key);
+        }
+        if worker.names.is_empty() {
+            self.members.remove(&worker.key);
+        } else {
+            self.members.insert(
+                worker.key.clone(),
+                Member {
+                    worker: Arc::clone(worker),
+                    slots,
+                },
+            );
+        }
+    }
+
+    /// The members of a namespace, in order.
+    fn members_in<'a>(&'a self, namespace: &'a Namespace) -> impl Iterator<Item = &'a Member> {
         let first = WorkerKey {
             namespace: namespace.clone(),
             instance: InstanceId::new(0),
         };
-        let workers = self
-            .workers
+        let members = self
+            .members
             .range(first..)
             .take_while(move |(key, _)| key.namespace == *namespace);
-        workers.map(|(_, worker)| worker)
+        members.map(|(_, member)| member)
     }
 
     fn roles_in(&self, namespace: &Namespace) -> Roles {
         let mut roles = Roles::new();
-        for worker in self.workers_in(namespace) {
-            if let Some(base) = worker.model() {
+        let mut last = None;
+        for Member { worker, .. } in self.members_in(namespace) {
+            let Some(base) = worker.model() else { continue };
+            let this = (&worker.generation, base, worker.role);
+            if last.replace(this) != Some(this) {
                 roles
                     .entry((worker.generation.clone(), base.clone()))
                     .or_default()
@@ -212,22 +248,25 @@ impl Table {
     /// Adds every name of a base model whose set of roles has changed: it decides whether peers are ready.
     fn spread(&self, namespace: &Namespace, roles: &Roles, names: &mut BTreeSet<ModelName>) {
         let before = self.roles.get(namespace);
-        let moved = |worker: &&Arc<Worker>| {
+        if before == Some(roles) {
+            return;
+        }
+        for Member { worker, .. } in self.members_in(namespace) {
             let base = worker
                 .model()
                 .map(|base| (worker.generation.clone(), base.clone()));
-            base.is_some_and(|base| before.and_then(|before| before.get(&base)) != roles.get(&base))
-        };
-        for worker in self.workers_in(namespace).filter(moved) {
-            names.extend(worker.names.iter().map(|served| served.name.clone()));
+            if base.is_some_and(|base| before.and_then(|before| before.get(&base)) != roles.get(&base)) {
+                names.extend(worker.names.iter().map(|served| served.name.clone()));
+            }
         }
     }
 
     /// Lays out some names of one namespace anew.
-    fn rebuild(&mut self, namespace: &Namespace, names: &BTreeSet<ModelName>, roles: &Roles, store: &Store) {
-        let mut by_name = self.members(namespace, names, roles, store);
+    fn rebuild(&mut self, namespace: &Namespace, names: &BTreeSet<ModelName>, roles: &Roles) {
+        let members = self.members.clone();
+        let mut by_name = serving(&members, namespace, names, roles);
         for name in names {
-            let members = by_name.remove(name).unwrap_or_default();
+            let rollouts = rollouts_of(&by_name.remove(name).unwrap_or_default());
             let mut model = self.models.get(name).map_or_else(
                 || Model {
                     cursors: Arc::new(Cursors::new(self.seed, name.as_str())),
@@ -246,7 +285,7 @@ impl Table {
             }
             let refusal = (namespace.clone(), name.clone());
             self.refused.remove(&refusal);
-            for (graph, generation, rollout) in rollouts_of(&members) {
+            for (graph, generation, rollout) in rollouts {
                 if self.entries.saturating_add(rollout.entries()) > CANDIDATES {
                     self.refused.insert(refusal.clone());
                     continue;
@@ -266,108 +305,109 @@ impl Table {
             }
         }
     }
-
-    /// The workers of a namespace that serve one of `names`.
-    fn members(
-        &mut self,
-        namespace: &Namespace,
-        names: &BTreeSet<ModelName>,
-        roles: &Roles,
-        store: &Store,
-    ) -> ByName {
-        let mut by_name = ByName::new();
-        let mut short = std::mem::take(&mut self.short);
-        for worker in self.workers_in(namespace) {
-            if !worker.names.iter().any(|served| names.contains(&served.name)) {
-                continue;
-            }
-            let slots: Arc<[_]> = store.slots_of(&worker.key).into();
-            if slots.len() < worker.ranks().map_or(1, wanted) {
-                short.insert(worker.key.clone());
-            } else {
-                short.remove(&worker.key);
-            }
-            let ready = is_ready(worker, roles);
-            let member = Member {
-                worker: Arc::clone(worker),
-                slots,
-                ready,
-            };
-            for served in worker.names.iter().filter(|served| names.contains(&served.name)) {
-                by_name
-                    .entry(served.name.clone())
-                    .or_default()
-                    .push((served.kind, member.clone()));
-            }
-        }
-        self.short = short;
-        by_name
-    }
 }
 
 /// A generation in a namespace.
 type Place = (Namespace, Generation);
 /// Roles that serve a base model in one generation.
 type Roles = BTreeMap<(Generation, ModelName), BTreeSet<Role>>;
-type ByName = BTreeMap<ModelName, Vec<(NameKind, Member)>>;
+type ByName<'a> = BTreeMap<&'a ModelName, Vec<Serves<'a>>>;
+
+/// The members of a namespace that serve one of `names`.
+fn serving<'a>(
+    members: &'a OrdMap<WorkerKey, Member>,
+    namespace: &Namespace,
+    names: &'a BTreeSet<ModelName>,
+    roles: &Roles,
+) -> ByName<'a> {
+    let mut by_name = ByName::new();
+    let mut readiness = Readiness { roles, last: None };
+    let first = WorkerKey {
+        namespace: namespace.clone(),
+        instance: InstanceId::new(0),
+    };
+    for (_, member) in members
+        .range(first..)
+        .take_while(|(key, _)| key.namespace == *namespace)
+    {
+        for served in member.worker.names.iter() {
+            if let Some(name) = names.get(&served.name) {
+                let ready = readiness.of(&member.worker);
+                by_name.entry(name).or_default().push(Serves {
+                    member,
+                    kind: served.kind,
+                    ready,
+                });
+            }
+        }
+    }
+    by_name
+}
 
 fn touch(affected: &mut BTreeMap<Namespace, BTreeSet<ModelName>>, worker: &Worker) {
     let names = affected.entry(worker.key.namespace.clone()).or_default();
     names.extend(worker.names.iter().map(|served| served.name.clone()));
 }
 
-/// Whether one of the alternatives that the card names is complete in the namespace.
-fn is_ready(worker: &Worker, roles: &Roles) -> bool {
-    let Some(card) = worker.card.as_ref().filter(|card| !card.needs.is_empty()) else {
-        return true;
-    };
-    let there = worker
-        .model()
-        .and_then(|model| roles.get(&(worker.generation.clone(), model.clone())));
-    card.needs.iter().any(|all| {
-        all.iter()
-            .all(|role| there.is_some_and(|there| there.contains(role)))
-    })
+/// Whether workers find the peers that their cards name.
+struct Readiness<'a> {
+    roles: &'a Roles,
+    /// The answer for the card seen last: most neighbours share one.
+    last: Option<(*const Card, Generation, ModelName, bool)>,
 }
 
-fn rollouts_of(members: &[(NameKind, Member)]) -> Vec<(Graph, Generation, Rollout)> {
-    let mut places = BTreeMap::<(&Graph, &Generation), Vec<&(NameKind, Member)>>::new();
-    for member in members {
-        let worker = &member.1.worker;
+impl Readiness<'_> {
+    fn of(&mut self, worker: &Worker) -> bool {
+        let Some(card) = worker.card.as_ref().filter(|card| !card.needs.is_empty()) else {
+            return true;
+        };
+        let Some(base) = worker.model() else { return false };
+        match &self.last {
+            Some((last, generation, model, ready))
+                if *last == Arc::as_ptr(card) && *generation == worker.generation && model == base =>
+            {
+                *ready
+            }
+            _ => {
+                let place = (worker.generation.clone(), base.clone());
+                let there = self.roles.get(&place);
+                let is_there = |role: &Role| there.is_some_and(|there| there.contains(role));
+                let ready = card.needs.iter().any(|all| all.iter().all(is_there));
+                self.last = Some((Arc::as_ptr(card), place.0, place.1, ready));
+                ready
+            }
+        }
+    }
+}
+
+fn rollouts_of(serving: &[Serves<'_>]) -> Vec<(Graph, Generation, Rollout)> {
+    let mut places = BTreeMap::<(&Graph, &Generation), Vec<Serves<'_>>>::new();
+    for serves in serving {
+        let worker = &serves.member.worker;
         places
             .entry((&worker.graph, &worker.generation))
             .or_default()
-            .push(member);
+            .push(*serves);
     }
-    let rollout = |members: &[&(NameKind, Member)]| {
-        let of = |takes: fn(NameKind) -> bool| -> Vec<Member> {
-            members
-                .iter()
-                .filter(|(kind, _)| takes(*kind))
-                .map(|(_, member)| member.clone())
-                .collect()
-        };
-        let (all, base) = (of(|_| true), of(|kind| kind == NameKind::Base));
-        let same = all.len() == base.len();
-        let all = Arc::new(Group::new(&all));
+    let rollout = |serving: &[Serves<'_>]| {
+        let is_base = |kind: NameKind| kind == NameKind::Base;
+        let all = Arc::new(Group::new(serving, |_| true));
+        let same = serving.iter().all(|serves| is_base(serves.kind));
         let base = if same {
             Arc::clone(&all)
         } else {
-            Arc::new(Group::new(&base))
+            Arc::new(Group::new(serving, is_base))
         };
-        Rollout {
-            base,
-            all,
-            kind: members
-                .iter()
-                .map(|(kind, _)| *kind)
-                .min()
-                .unwrap_or(NameKind::Adapter),
-        }
+        let kind = serving
+            .iter()
+            .map(|serves| serves.kind)
+            .min()
+            .unwrap_or(NameKind::Adapter);
+        Rollout { base, all, kind }
     };
     let places = places.into_iter();
     places
-        .map(|((graph, generation), members)| (graph.clone(), generation.clone(), rollout(&members)))
+        .map(|((graph, generation), serving)| (graph.clone(), generation.clone(), rollout(&serving)))
         .collect()
 }
 
