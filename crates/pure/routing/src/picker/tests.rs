@@ -2,3 +2,4 @@
 
 mod choice;
 mod fleet;
+mod naive;
