@@ -5,14 +5,22 @@
 //! compared after unescaping, every occurrence of a key counts, and what is not strictly JSON is refused, so
 //! that no other reader of the same bytes finds something that this one did not.
 
-use std::{fmt, ops::Range};
+mod error;
+mod prompt;
+
+use std::ops::Range;
 
 use bytes::Bytes;
 use continuum_fleet::ids::ModelName;
 
+use self::prompt::Counter;
+pub use self::{
+    error::{Error, Reason},
+    prompt::PromptSize,
+};
 use super::{
     edit::{self, Gaps},
-    json::{Nobody, Reader, Refused, Text, Visitor, unescaped},
+    json::{Nobody, Reader, Refused, Text, unescaped},
     limits::MAX_MODEL_NAME_BYTES,
     strip::Disclosure,
 };
@@ -73,144 +81,6 @@ impl Inspected {
     }
 }
 
-/// The size of a prompt, without a tokenizer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PromptSize {
-    /// ASCII characters of text.
-    pub ascii: u64,
-    /// Other characters of text.
-    pub other: u64,
-    /// Token ids that stand in `prompt` as numbers.
-    pub token_ids: u64,
-}
-
-impl PromptSize {
-    /// The character heuristic: four ASCII characters a token, one other character a token, at least 1.
-    #[must_use]
-    pub const fn estimated_tokens(self) -> u64 {
-        let tokens = (self.ascii / 4)
-            .saturating_add(self.other)
-            .saturating_add(self.token_ids);
-        if tokens == 0 { 1 } else { tokens }
-    }
-}
-
-/// Why a body is refused, and where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Error {
-    /// Why.
-    pub reason: Reason,
-    /// Byte offset in the body.
-    pub at: usize,
-}
-
-/// Why a body is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// Not UTF-8.
-    NotUtf8,
-    /// The bytes end in the middle of something.
-    Truncated,
-    /// No value where one has to be.
-    ExpectedValue,
-    /// No key where one has to be.
-    ExpectedKey,
-    /// No colon behind a key.
-    ExpectedColon,
-    /// Neither a comma nor the end of an object or array.
-    ExpectedCommaOrEnd,
-    /// A number that JSON does not know.
-    BadNumber,
-    /// An escape that JSON does not know.
-    BadEscape,
-    /// A raw control character inside a string.
-    ControlCharacter,
-    /// Objects and arrays are nested too deeply.
-    TooDeep,
-    /// Something follows the object.
-    TrailingData,
-    /// JSON, but not an object.
-    NotAnObject,
-    /// There is no `model`.
-    ModelMissing,
-    /// `model` is no text.
-    ModelNotText,
-    /// `model` is the empty text.
-    ModelEmpty,
-    /// `model` is longer than any model name.
-    ModelTooLong,
-    /// `model` is there twice, with two names.
-    ModelTwice,
-    /// `stream` is neither true, false nor null.
-    StreamNotBool,
-    /// `stream` is there twice, with two values.
-    StreamTwice,
-    /// `nvext`, or `agent_hints` in it, is neither an object nor null.
-    NvextNotObject,
-}
-
-impl Error {
-    /// The field that is wrong, if one is.
-    #[must_use]
-    pub const fn param(&self) -> Option<&'static str> {
-        match self.reason {
-            Reason::ModelMissing
-            | Reason::ModelNotText
-            | Reason::ModelEmpty
-            | Reason::ModelTooLong
-            | Reason::ModelTwice => Some("model"),
-            Reason::StreamNotBool | Reason::StreamTwice => Some("stream"),
-            Reason::NvextNotObject => Some("nvext"),
-            Reason::NotUtf8
-            | Reason::Truncated
-            | Reason::ExpectedValue
-            | Reason::ExpectedKey
-            | Reason::ExpectedColon
-            | Reason::ExpectedCommaOrEnd
-            | Reason::BadNumber
-            | Reason::BadEscape
-            | Reason::ControlCharacter
-            | Reason::TooDeep
-            | Reason::TrailingData
-            | Reason::NotAnObject => None,
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why = match self.reason {
-            Reason::NotUtf8 => "the text is not UTF-8",
-            Reason::Truncated => "it ends too early",
-            Reason::ExpectedValue => "expected a value",
-            Reason::ExpectedKey => "expected a key in double quotes",
-            Reason::ExpectedColon => "expected `:` after the key",
-            Reason::ExpectedCommaOrEnd => "expected `,` or the end of the object or array",
-            Reason::BadNumber => "this is not a JSON number",
-            Reason::BadEscape => "this is not a JSON escape",
-            Reason::ControlCharacter => "control characters inside strings must be escaped",
-            Reason::TooDeep => "objects and arrays are nested too deeply",
-            Reason::TrailingData => "there is something behind the object",
-            Reason::NotAnObject => return f.write_str("the request body must be a JSON object"),
-            Reason::ModelMissing => return f.write_str("the request body must name a `model`"),
-            Reason::ModelNotText => return f.write_str("`model` must be a string"),
-            Reason::ModelEmpty => return f.write_str("`model` must not be empty"),
-            Reason::ModelTooLong => {
-                return write!(f, "`model` must not be longer than {MAX_MODEL_NAME_BYTES} bytes");
-            }
-            Reason::ModelTwice => return f.write_str("`model` is given twice, with different names"),
-            Reason::StreamNotBool => return f.write_str("`stream` must be true or false"),
-            Reason::StreamTwice => return f.write_str("`stream` is given twice, with different values"),
-            Reason::NvextNotObject => {
-                return f.write_str("`nvext` and `nvext.agent_hints` must be objects");
-            }
-        };
-        write!(f, "the request body is not valid JSON: {why} at byte {}", self.at)
-    }
-}
-
 /// Looks over a body.
 ///
 /// `disclosure` decides whether the client may ask the frontend for worker ids in the answer.
@@ -244,11 +114,7 @@ impl<'a> Look<'a> {
             stream: None,
             removals: Vec::new(),
         };
-        let mut counter = Counter {
-            size: PromptSize::default(),
-            all_ascii: text.is_ascii(),
-            numbers: false,
-        };
+        let mut counter = Counter::new(text.is_ascii());
         match look.reader.peek() {
             Some(b'{') => look.object(|look, key| look.field(&key, &mut counter))?,
             // Still told apart: what is no JSON at all, and what is JSON of another kind.
@@ -264,7 +130,7 @@ impl<'a> Look<'a> {
         Ok(Inspected {
             model: look.model.ok_or((Reason::ModelMissing, 0))?,
             stream: look.stream.unwrap_or(false),
-            prompt: counter.size,
+            prompt: counter.size(),
             models: look.models,
             removals: look.removals,
         })
@@ -424,68 +290,6 @@ impl<'a> Look<'a> {
             Err((reason, at))
         }
     }
-}
-
-/// Counts the prompt while it is walked over.
-struct Counter {
-    size: PromptSize,
-    all_ascii: bool,
-    numbers: bool,
-}
-
-impl Counter {
-    /// Numbers count in `prompt`, where they are token ids.
-    fn of(&mut self, numbers: bool) -> &mut Self {
-        self.numbers = numbers;
-        self
-    }
-
-    /// JSON that a template renders as JSON: keys and punctuation are prompt, too.
-    fn whole(&mut self, json: &[u8]) {
-        self.add(json, 0, 0);
-    }
-
-    fn add(&mut self, span: &[u8], spelling: usize, escaped_others: usize) {
-        let (ascii, other) = if self.all_ascii {
-            (span.len(), 0)
-        } else {
-            count_characters(span)
-        };
-        self.size.ascii += ascii.saturating_sub(spelling) as u64;
-        self.size.other += (other + escaped_others) as u64;
-    }
-}
-
-impl Visitor for Counter {
-    fn text(&mut self, bytes: &[u8], text: &Text) {
-        let span = bytes.get(text.start..text.end).unwrap_or_default();
-        // Inline media: its size says nothing of its tokens.
-        if !span.starts_with(b"data:") {
-            self.add(span, text.spelling, text.escaped_others);
-        }
-    }
-
-    fn number(&mut self) {
-        self.size.token_ids += u64::from(self.numbers);
-    }
-}
-
-/// ASCII characters and other characters of UTF-8 text.
-fn count_characters(text: &[u8]) -> (usize, usize) {
-    /// Bytes that are summed in one byte: they cannot overflow it, and a compiler makes vectors of them.
-    const BLOCK: usize = 128;
-    let count = |wanted: fn(u8) -> bool| -> usize {
-        let (blocks, rest) = text.as_chunks::<BLOCK>();
-        let ones = |bytes: &[u8]| {
-            usize::from(
-                bytes
-                    .iter()
-                    .fold(0_u8, |n, b| n.wrapping_add(u8::from(wanted(*b)))),
-            )
-        };
-        blocks.iter().map(|block| ones(block)).sum::<usize>() + ones(rest)
-    };
-    (count(|b| b < 0x80), count(|b| b >= 0xc0))
 }
 
 #[cfg(test)]
