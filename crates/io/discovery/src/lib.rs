@@ -16,6 +16,8 @@ pub mod source;
 mod state;
 pub mod status;
 mod supervisor;
+#[cfg(test)]
+mod testing;
 
 pub use error::Error;
 pub use source::{Signals, SourceKind};
