@@ -5,5 +5,6 @@
     reason = "a test that cannot go on should say why and stop"
 )]
 
+pub mod etcd;
 pub mod fuzz;
 pub mod loopback;
