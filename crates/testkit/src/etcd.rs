@@ -20,11 +20,11 @@ use std::{
 use tempfile::TempDir;
 
 /// How long a member may take to serve; a loaded machine needs seconds.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_secs(30);
 /// A port may be taken between being found free and being bound.
 const TRIES: u32 = 5;
 /// What etcd logs once clients are served.
-const SERVES: &str = "ready to serve client requests";
+const SERVES: &str = "serving client traffic";
 
 /// Certificates of a member.
 #[derive(Clone, Debug)]

@@ -142,7 +142,11 @@ impl Router {
     }
 
     /// Waits for a fleet.
-    pub(crate) async fn fleet(&self, what: &str, condition: impl FnMut(&FleetView) -> bool) -> Arc<FleetView> {
+    pub(crate) async fn fleet(
+        &self,
+        what: &str,
+        condition: impl FnMut(&FleetView) -> bool,
+    ) -> Arc<FleetView> {
         let fleet = self.discovery.fleet();
         match timeout(PATIENCE, fleet.wait_for(condition)).await {
             Ok(view) => view,
