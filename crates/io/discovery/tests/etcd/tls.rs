@@ -127,11 +127,12 @@ async fn both_sides_show_their_certificates() {
     std::fs::write(&client.0, "no certificate").unwrap();
     let mut setup = setup;
     setup.etcd.restart();
-    let error = fails(&router).await;
-    assert!(
-        error.contains("router.pem") && error.contains("no PEM block"),
-        "{error}"
-    );
+    let named = |error: &String| error.contains("router.pem") && error.contains("no PEM block");
+    router
+        .state("failing for the file", |status| {
+            status.last_error.as_ref().is_some_and(named)
+        })
+        .await;
     assert_eq!(setup.ours.sign("router"), client);
     router.state("connected again", |status| status.connected).await;
     router.stop().await;
