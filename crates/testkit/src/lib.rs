@@ -8,3 +8,4 @@
 pub mod etcd;
 pub mod fuzz;
 pub mod loopback;
+pub mod stub;
