@@ -142,7 +142,7 @@ fn kind(field: &Json) -> String {
 
 fn one_kind(schema: &Json) -> String {
     if let Some(items) = schema.get("items") {
-        return format!("list of {}", one_kind(items));
+        return format!("list of {}", plural(one_kind(items)));
     }
     let form = match text(schema, "format") {
         "duration" => "duration",
@@ -160,6 +160,14 @@ fn one_kind(schema: &Json) -> String {
         _ => "text",
     };
     form.to_owned()
+}
+
+fn plural(kind: String) -> String {
+    match kind.as_str() {
+        "text" => "texts".to_owned(),
+        "address" => "addresses".to_owned(),
+        _ => format!("{kind}s"),
+    }
 }
 
 fn default(field: &Json, nested: bool) -> String {

@@ -12,10 +12,9 @@ use crate::value::{DurationText, Endpoint, EndpointText, KeyFile, Scheme, Secret
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Discovery {
-    /// `etcd`, `file`, `kubernetes` (metadata resources and endpoint slices) or `kubernetes_pods` (labelled pods).
+    /// Where the workers' records are.
     pub source: DiscoverySource,
-    /// Which namespaces of the fleet belong to a configured name. `generation`: the name, `<name>-legacy` and
-    /// `<name>-<8 lower-case hex digits>`. `exact`: the name alone. `prefix`: whatever begins with it.
+    /// Which namespaces of the fleet belong to a configured name.
     pub namespace_match: NamespaceMatch,
     /// For `source: etcd`.
     pub etcd: Etcd,
@@ -67,7 +66,7 @@ pub enum DiscoverySource {
     /// An etcd cluster.
     #[default]
     Etcd,
-    /// A directory on this machine.
+    /// A directory on this machine, as Dynamo's file store writes it.
     File,
     /// `DynamoWorkerMetadata` resources joined with endpoint slices.
     Kubernetes,
@@ -93,7 +92,7 @@ impl DiscoverySource {
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum NamespaceMatch {
-    /// The name and its worker generations.
+    /// The name and its worker generations: `<name>-legacy` and `<name>-<8 lower-case hex digits>`.
     #[default]
     Generation,
     /// The name alone.

@@ -41,8 +41,7 @@ pub struct Load {
     #[serde(with = "duration")]
     #[schemars(with = "DurationText", extend("x-min" = "100ms", "x-max" = "5m"))]
     pub max_staleness: Duration,
-    /// `direct`: connect to the workers' publishers. `broker`: only through brokers that connect to
-    /// `dynamo.event_bus`.
+    /// How the workers' publishers are reached.
     pub transport: Transport,
     /// Networks that publishers may be in, in direct mode. Addresses in the registry are written by the fleet:
     /// without this list the router connects wherever they point.
@@ -76,10 +75,10 @@ impl Default for Load {
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum Transport {
-    /// By connecting to them.
+    /// By connecting to them, within `direct_allow_cidrs`.
     #[default]
     Direct,
-    /// Through brokers that connect to the event bus.
+    /// Only through brokers that connect to `dynamo.event_bus`.
     Broker,
 }
 
@@ -132,7 +131,7 @@ pub struct ShimPool {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Picker {
-    /// Among workers of equal cost: `cursor` goes round, `random` draws.
+    /// What decides among workers of equal cost.
     pub ties: Ties,
 }
 

@@ -95,12 +95,14 @@ impl Default for TierWeights {
 pub struct ConditionalDisaggregation {
     /// Off: every request of a disaggregated fleet gets a prefill worker.
     pub enabled: bool,
-    /// What decides: the length of what is not cached, the load of the prefill pool, or either.
+    /// What decides whether a request bypasses the prefill pool.
     pub policy: BypassPolicy,
-    /// Fewer uncached tokens than this, and
+    /// A prompt with fewer uncached tokens than this may bypass the prefill pool, where
+    /// `eff_isl_ratio_threshold` allows it as well.
     #[schemars(range(min = 0, max = 16_777_216))]
     pub eff_isl_threshold: u32,
-    /// a smaller uncached share of the prompt than this let it bypass the prefill pool.
+    /// A prompt whose uncached share is smaller than this may bypass the prefill pool, where
+    /// `eff_isl_threshold` allows it as well.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub eff_isl_ratio_threshold: f64,
     /// The load of the prefill pool above which requests bypass it; needed by the two policies that look at it.

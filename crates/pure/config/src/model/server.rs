@@ -177,7 +177,7 @@ pub struct Telemetry {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Logging {
-    /// `text` for people, `json` for machines.
+    /// The form of a log line.
     pub format: LogFormat,
     /// The least serious level that is written.
     pub level: Level,
@@ -188,10 +188,10 @@ pub struct Logging {
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum LogFormat {
-    /// One line of text.
+    /// A line of text, for people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// A JSON object on a line, for machines.
     Json,
 }
 
