@@ -12,20 +12,24 @@ use std::{
 };
 
 use continuum_config::model::Transport as Reach;
-use continuum_events::{LoadSink, Metrics, Outcome, Row, Settings, State, Via, supervisor};
+use continuum_events::{LoadSink, Metrics, Outcome, Row, Settings, State, StoreSink, Via, supervisor};
 use continuum_fleet::{
     graphs::Generation,
     ids::{InstanceId, Namespace, PublisherId, Rank, WorkerKey},
     view::{FleetView, Publisher, PublisherKey, Role, Seen, Topic, Transport, Worker},
 };
-use continuum_routing::load::Applied;
+use continuum_routing::{
+    Millis,
+    load::{Applied, Freshness, Store},
+    picker::Table,
+};
 use continuum_runtime::{cell::Cell, tasks::Tasks};
 use continuum_testkit::loopback::Loopback;
 use continuum_wire::{ActiveLoad, Refusal};
 use jiff::Timestamp;
 use tokio::{
     sync::watch,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 /// Everything here happens in milliseconds; this is for machines under load.
@@ -526,4 +530,74 @@ async fn brokers_of_one_set_relay_each_message_once() {
         })
         .await;
     router.stop().await;
+}
+
+#[tokio::test]
+async fn samples_reach_the_store_that_picks_read() {
+    let started = Instant::now();
+    let store = Arc::new(Store::new());
+    let tasks = Tasks::new();
+    let mut peer = Loopback::bind(1).await;
+    let record = publisher(
+        peer.id,
+        Transport::Zmq {
+            endpoint: peer.endpoint.as_str().into(),
+        },
+    );
+    let worker = worker();
+    let view = FleetView {
+        workers: [(worker.key.clone(), Arc::new(worker))].into_iter().collect(),
+        publishers: [(record.key, Arc::new(record))].into_iter().collect(),
+        ..FleetView::default()
+    };
+    let (table, _) = Table::new(0).follow(&view, &store);
+    let (_settings, settings) = watch::channel(Settings {
+        reach: Reach::Direct,
+        allowed: Arc::default(),
+        max_subscriptions: 1,
+        xpub_endpoints: Arc::default(),
+    });
+    let view = Arc::new(Cell::new(view));
+    let _handle = supervisor::spawn(
+        &tasks.spawner(),
+        Arc::clone(&view),
+        settings,
+        Arc::new(StoreSink::new(Arc::clone(&store), started)),
+        Metrics::new().expect("names are right"),
+        None,
+    );
+    let row = || {
+        let now = Millis(u64::try_from(started.elapsed().as_millis()).expect("a short test"));
+        store
+            .rows(60_000, now)
+            .into_iter()
+            .next()
+            .expect("the rank of the worker")
+    };
+    assert_eq!(
+        row().freshness,
+        Freshness::Unknown,
+        "nobody could speak for it yet"
+    );
+    let arrives = async {
+        while row().kv_used_blocks != Some(42) {
+            peer.publish(&load(42)).await;
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, arrives).await.expect("the sample is stored");
+    assert_eq!(row().freshness, Freshness::Fresh);
+    // Without its publisher nobody speaks for the rank any more, and what it said is void.
+    let mut without = FleetView::clone(&view.load());
+    without.publishers.clear();
+    let _followed = table.follow(&without, &store);
+    view.publish(without);
+    let unknown = async {
+        while row().freshness != Freshness::Unknown {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, unknown).await.expect("the rank is unknown");
+    assert_eq!(row().kv_used_blocks, None);
+    assert!(tasks.drain(Duration::from_secs(5), std::future::pending()).await);
 }
