@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bench.sh [relay]   Runs the benches of bench/ in release builds: all of them, or the relay's comparison with other proxies alone.
+# bench.sh [relay|micro]   Runs the benches of bench/ in release builds: all of them, or the relay's comparison with other proxies alone.
 # Further arguments go to bench/relay/run.py.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -15,8 +15,13 @@ relay() {
   (cd bench/relay && cargo build --release && ./peers/install.sh && ./run.py "$@")
 }
 
+micro() {
+  (cd bench/micro && cargo run --release --bin routing)
+}
+
 case $group in
-all) relay "$@" ;;
+all) micro && relay "$@" ;;
 relay) relay "$@" ;;
-*) die "unknown group $group: relay, or nothing for all" ;;
+micro) micro ;;
+*) die "unknown group $group: relay, micro, or nothing for all" ;;
 esac

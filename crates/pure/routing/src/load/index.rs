@@ -1,8 +1,4 @@
-//! Which ranks are live, and which publishers speak for them.
-//!
-//! A publisher's record does not say which worker it belongs to; its samples do. A worker whose publisher has
-//! spoken is covered while that subscription is connected. The silent ones of a component cannot be told apart:
-//! they are covered when every publisher of the component that has not spoken yet is connected.
+//! Which ranks are live. A view brings them, a cap may keep some out until there is room.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,12 +7,15 @@ use std::{
 
 use continuum_fleet::{
     ids::{Namespace, PublisherId, Rank, WorkerKey},
-    view::{FleetView, Publisher, PublisherKey, RankRange, Role, Topic, Worker},
+    view::{FleetView, Publisher, PublisherKey, RankRange, Role, Worker},
 };
 use imbl::{OrdMap, ordmap::DiffItem};
 
+use self::coverage::{Heard, Scope, Silent};
 use super::{Followed, slot::Slot};
-use crate::limits::{PUBLISHERS, RANKS_PER_WORKER};
+use crate::limits::RANKS_PER_WORKER;
+
+mod coverage;
 
 /// Live ranks and their publishers.
 #[derive(Debug)]
@@ -44,30 +43,6 @@ pub(super) struct Entry {
     range: RankRange,
     slots: Vec<Arc<Slot>>,
     publishers: Vec<PublisherId>,
-}
-
-/// Where a publisher belongs: a namespace, and a component when its scope names one.
-type Scope = (Namespace, Option<Arc<str>>);
-
-/// One publisher.
-#[derive(Debug, Default)]
-struct Heard {
-    scope: Option<Scope>,
-    live: bool,
-    speaks_for: BTreeSet<WorkerKey>,
-}
-
-/// Publishers of a scope that have not spoken yet.
-#[derive(Debug, Default)]
-struct Silent {
-    known: usize,
-    live: usize,
-}
-
-impl Silent {
-    const fn covers(&self) -> bool {
-        self.known > 0 && self.live == self.known
-    }
 }
 
 impl Entry {
@@ -188,27 +163,6 @@ impl Index {
         followed
     }
 
-    /// Remembers that a publisher speaks for a worker.
-    pub(super) fn learn(&mut self, publisher: PublisherId, key: &WorkerKey) {
-        if !self.publishers.contains_key(&publisher) && self.publishers.len() >= PUBLISHERS {
-            return;
-        }
-        let Some(entry) = self.entries.get_mut(key) else {
-            return;
-        };
-        if !entry.publishers.contains(&publisher) {
-            entry.publishers.push(publisher);
-        }
-        let heard = self.publishers.entry(publisher).or_default();
-        let first = heard.speaks_for.is_empty();
-        heard.speaks_for.insert(key.clone());
-        let (scope, live) = (heard.scope.clone(), heard.live);
-        if first && let Some(scope) = scope {
-            self.count(&scope, -1, live);
-        }
-        self.refresh(key);
-    }
-
     /// See [`super::Store::forget`].
     pub(super) fn forget(&self, publisher: PublisherId) {
         let Some(heard) = self.publishers.get(&publisher) else {
@@ -216,86 +170,6 @@ impl Index {
         };
         for entry in heard.speaks_for.iter().filter_map(|key| self.entries.get(key)) {
             entry.slots().for_each(|slot| slot.forget(publisher));
-        }
-    }
-
-    /// See [`super::Store::subscribed`].
-    pub(super) fn subscribed(&mut self, publisher: PublisherId, live: bool) {
-        if !self.publishers.contains_key(&publisher) && (!live || self.publishers.len() >= PUBLISHERS) {
-            return;
-        }
-        let heard = self.publishers.entry(publisher).or_default();
-        if heard.live == live {
-            return;
-        }
-        heard.live = live;
-        let speaks_for = heard.speaks_for.clone();
-        if let Some(scope) = heard.scope.clone().filter(|_| speaks_for.is_empty()) {
-            let silent = self.scopes.entry(scope.clone()).or_default();
-            let before = silent.covers();
-            silent.live = if live {
-                silent.live + 1
-            } else {
-                silent.live.saturating_sub(1)
-            };
-            if silent.covers() != before {
-                self.refresh_scope(&scope);
-            }
-        }
-        speaks_for.iter().for_each(|key| self.refresh(key));
-        self.tidy(publisher);
-    }
-
-    /// See [`super::Store::broker_covers`].
-    pub(super) fn broker_covers(&mut self, namespace: &Namespace, live: bool) {
-        let changed = if live {
-            self.brokered.insert(namespace.clone())
-        } else {
-            self.brokered.remove(namespace)
-        };
-        if changed {
-            self.refresh_scope(&(namespace.clone(), None));
-        }
-    }
-
-    fn publisher_came(&mut self, record: &Publisher) {
-        if record.key.topic != Topic::KvMetrics {
-            return;
-        }
-        let scope = (record.namespace.clone(), record.component.clone());
-        let heard = self.publishers.entry(record.key.id).or_default();
-        heard.scope = Some(scope.clone());
-        let (silent, live) = (heard.speaks_for.is_empty(), heard.live);
-        if silent {
-            self.count(&scope, 1, live);
-        }
-        if let Some((instance, _)) = record.feeds {
-            self.learn(
-                record.key.id,
-                &WorkerKey {
-                    namespace: record.namespace.clone(),
-                    instance,
-                },
-            );
-        }
-    }
-
-    fn publisher_left(&mut self, record: &Publisher) {
-        if record.key.topic != Topic::KvMetrics {
-            return;
-        }
-        self.forget(record.key.id);
-        let Some(heard) = self.publishers.remove(&record.key.id) else {
-            return;
-        };
-        if let Some(scope) = heard.scope.filter(|_| heard.speaks_for.is_empty()) {
-            self.count(&scope, -1, heard.live);
-        }
-        for key in heard.speaks_for {
-            if let Some(entry) = self.entries.get_mut(&key) {
-                entry.publishers.retain(|publisher| *publisher != record.key.id);
-            }
-            self.refresh(&key);
         }
     }
 
@@ -349,70 +223,6 @@ impl Index {
             self.short.insert(key.clone());
         }
         self.refresh(key);
-    }
-
-    /// Adds a publisher that has not spoken to its scope, or takes it out.
-    fn count(&mut self, scope: &Scope, step: isize, live: bool) {
-        let silent = self.scopes.entry(scope.clone()).or_default();
-        let before = silent.covers();
-        silent.known = silent.known.saturating_add_signed(step);
-        if live {
-            silent.live = silent.live.saturating_add_signed(step);
-        }
-        let (after, empty) = (silent.covers(), silent.known == 0);
-        if empty {
-            self.scopes.remove(scope);
-        }
-        if before != after {
-            self.refresh_scope(scope);
-        }
-    }
-
-    fn refresh_scope(&self, scope: &Scope) {
-        let first = WorkerKey {
-            namespace: scope.0.clone(),
-            instance: continuum_fleet::ids::InstanceId::new(0),
-        };
-        for (key, entry) in self
-            .entries
-            .range(first..)
-            .take_while(|(key, _)| key.namespace == scope.0)
-        {
-            if scope
-                .1
-                .as_ref()
-                .is_none_or(|component| *component == entry.component)
-            {
-                self.refresh_entry(key, entry);
-            }
-        }
-    }
-
-    fn refresh(&self, key: &WorkerKey) {
-        if let Some(entry) = self.entries.get(key) {
-            self.refresh_entry(key, entry);
-        }
-    }
-
-    fn refresh_entry(&self, key: &WorkerKey, entry: &Entry) {
-        let live = |publisher: &PublisherId| self.publishers.get(publisher).is_some_and(|heard| heard.live);
-        let silent = |component: Option<&Arc<str>>| {
-            self.scopes
-                .get(&(key.namespace.clone(), component.cloned()))
-                .is_some_and(Silent::covers)
-        };
-        let covered = self.brokered.contains(&key.namespace)
-            || entry.publishers.iter().any(live)
-            || (entry.publishers.is_empty() && (silent(Some(&entry.component)) || silent(None)));
-        entry.slots().for_each(|slot| slot.cover(covered));
-    }
-
-    /// Drops what is known of a publisher that has no record, no subscription and nobody to speak for.
-    fn tidy(&mut self, publisher: PublisherId) {
-        let idle = |heard: &Heard| heard.scope.is_none() && !heard.live && heard.speaks_for.is_empty();
-        if self.publishers.get(&publisher).is_some_and(idle) {
-            self.publishers.remove(&publisher);
-        }
     }
 }
 

@@ -118,7 +118,7 @@ impl Slot {
             if waited >= UNANSWERED_MS {
                 waited = self.next_waiting(at.now);
             }
-            reading.stalled = self.decode.covered() && (STALLED_AFTER_MS..UNANSWERED_MS).contains(&waited);
+            reading.stalled = self.decode.covered() && waited >= STALLED_AFTER_MS;
         }
         reading
     }

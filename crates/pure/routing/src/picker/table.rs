@@ -6,21 +6,19 @@ use std::{
 };
 
 use continuum_fleet::{
-    graphs::Generation,
     ids::{Graph, InstanceId, ModelName, Namespace, WorkerKey},
-    view::{Card, FleetView, NameKind, Role, Worker},
+    view::{FleetView, NameKind, Worker},
 };
 use imbl::{OrdMap, ordmap::DiffItem};
 
-use super::{
-    Served,
-    cursor::Cursors,
-    group::{Group, Member, Serves},
-};
+use self::serving::{Place, Roles, Rollout, rollouts_of, serving};
+use super::{Served, cursor::Cursors, group::Member};
 use crate::{
     limits::CANDIDATES,
     load::{Followed, Store, index::wanted},
 };
+
+mod serving;
 
 /// The candidates of every model, built from one view. Immutable; cheap to clone.
 #[derive(Clone, Debug)]
@@ -34,8 +32,9 @@ pub struct Table {
     roles: OrdMap<Namespace, Roles>,
     /// Workers with fewer slots than ranks: the store was full.
     short: BTreeSet<WorkerKey>,
-    /// Entries of all groups.
+    /// Entries of all groups, and how many there may be.
     entries: usize,
+    capacity: usize,
     /// (namespace, name) pairs that did not fit.
     refused: BTreeSet<(Namespace, ModelName)>,
 }
@@ -45,31 +44,6 @@ pub struct Table {
 pub(super) struct Model {
     pub(super) cursors: Arc<Cursors>,
     pub(super) pools: BTreeMap<Graph, BTreeMap<Place, Rollout>>,
-}
-
-/// Those of one generation in one namespace: a pair never mixes two.
-#[derive(Clone, Debug)]
-pub(super) struct Rollout {
-    /// Workers whose base name it is.
-    pub(super) base: Arc<Group>,
-    /// And those for whom it is an alias or an adapter; the same group when there are none.
-    pub(super) all: Arc<Group>,
-    kind: NameKind,
-}
-
-impl Rollout {
-    /// The candidates, depending on whether the pool's frontends list the name.
-    pub(super) fn group(&self, listed: bool) -> &Group {
-        if listed { &self.all } else { &self.base }
-    }
-
-    fn entries(&self) -> usize {
-        if Arc::ptr_eq(&self.base, &self.all) {
-            self.all.len()
-        } else {
-            self.all.len() + self.base.len()
-        }
-    }
 }
 
 impl Table {
@@ -84,6 +58,7 @@ impl Table {
             roles: OrdMap::new(),
             short: BTreeSet::new(),
             entries: 0,
+            capacity: CANDIDATES,
             refused: BTreeSet::new(),
         }
     }
@@ -121,6 +96,12 @@ impl Table {
             touch(&mut affected, worker);
             next.join(worker, store);
         }
+        for (namespace, name) in &self.refused {
+            affected
+                .entry(namespace.clone())
+                .or_default()
+                .insert(name.clone());
+        }
         for (namespace, mut names) in affected {
             let roles = next.roles_in(&namespace);
             next.spread(&namespace, &roles, &mut names);
@@ -157,6 +138,12 @@ impl Table {
             }
         }
         served
+    }
+
+    /// Whether a worker is in the view.
+    #[must_use]
+    pub fn is_live(&self, worker: &WorkerKey) -> bool {
+        self.workers.contains_key(worker)
     }
 
     /// Whether a graph has a prefill worker for a name now.
@@ -286,7 +273,7 @@ impl Table {
             let refusal = (namespace.clone(), name.clone());
             self.refused.remove(&refusal);
             for (graph, generation, rollout) in rollouts {
-                if self.entries.saturating_add(rollout.entries()) > CANDIDATES {
+                if self.entries.saturating_add(rollout.entries()) > self.capacity {
                     self.refused.insert(refusal.clone());
                     continue;
                 }
@@ -307,108 +294,9 @@ impl Table {
     }
 }
 
-/// A generation in a namespace.
-type Place = (Namespace, Generation);
-/// Roles that serve a base model in one generation.
-type Roles = BTreeMap<(Generation, ModelName), BTreeSet<Role>>;
-type ByName<'a> = BTreeMap<&'a ModelName, Vec<Serves<'a>>>;
-
-/// The members of a namespace that serve one of `names`.
-fn serving<'a>(
-    members: &'a OrdMap<WorkerKey, Member>,
-    namespace: &Namespace,
-    names: &'a BTreeSet<ModelName>,
-    roles: &Roles,
-) -> ByName<'a> {
-    let mut by_name = ByName::new();
-    let mut readiness = Readiness { roles, last: None };
-    let first = WorkerKey {
-        namespace: namespace.clone(),
-        instance: InstanceId::new(0),
-    };
-    for (_, member) in members
-        .range(first..)
-        .take_while(|(key, _)| key.namespace == *namespace)
-    {
-        for served in member.worker.names.iter() {
-            if let Some(name) = names.get(&served.name) {
-                let ready = readiness.of(&member.worker);
-                by_name.entry(name).or_default().push(Serves {
-                    member,
-                    kind: served.kind,
-                    ready,
-                });
-            }
-        }
-    }
-    by_name
-}
-
 fn touch(affected: &mut BTreeMap<Namespace, BTreeSet<ModelName>>, worker: &Worker) {
     let names = affected.entry(worker.key.namespace.clone()).or_default();
     names.extend(worker.names.iter().map(|served| served.name.clone()));
-}
-
-/// Whether workers find the peers that their cards name.
-struct Readiness<'a> {
-    roles: &'a Roles,
-    /// The answer for the card seen last: most neighbours share one.
-    last: Option<(*const Card, Generation, ModelName, bool)>,
-}
-
-impl Readiness<'_> {
-    fn of(&mut self, worker: &Worker) -> bool {
-        let Some(card) = worker.card.as_ref().filter(|card| !card.needs.is_empty()) else {
-            return true;
-        };
-        let Some(base) = worker.model() else { return false };
-        match &self.last {
-            Some((last, generation, model, ready))
-                if *last == Arc::as_ptr(card) && *generation == worker.generation && model == base =>
-            {
-                *ready
-            }
-            _ => {
-                let place = (worker.generation.clone(), base.clone());
-                let there = self.roles.get(&place);
-                let is_there = |role: &Role| there.is_some_and(|there| there.contains(role));
-                let ready = card.needs.iter().any(|all| all.iter().all(is_there));
-                self.last = Some((Arc::as_ptr(card), place.0, place.1, ready));
-                ready
-            }
-        }
-    }
-}
-
-fn rollouts_of(serving: &[Serves<'_>]) -> Vec<(Graph, Generation, Rollout)> {
-    let mut places = BTreeMap::<(&Graph, &Generation), Vec<Serves<'_>>>::new();
-    for serves in serving {
-        let worker = &serves.member.worker;
-        places
-            .entry((&worker.graph, &worker.generation))
-            .or_default()
-            .push(*serves);
-    }
-    let rollout = |serving: &[Serves<'_>]| {
-        let is_base = |kind: NameKind| kind == NameKind::Base;
-        let all = Arc::new(Group::new(serving, |_| true));
-        let same = serving.iter().all(|serves| is_base(serves.kind));
-        let base = if same {
-            Arc::clone(&all)
-        } else {
-            Arc::new(Group::new(serving, is_base))
-        };
-        let kind = serving
-            .iter()
-            .map(|serves| serves.kind)
-            .min()
-            .unwrap_or(NameKind::Adapter);
-        Rollout { base, all, kind }
-    };
-    let places = places.into_iter();
-    places
-        .map(|((graph, generation), serving)| (graph.clone(), generation.clone(), rollout(&serving)))
-        .collect()
 }
 
 #[cfg(test)]

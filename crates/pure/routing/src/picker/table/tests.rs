@@ -12,7 +12,7 @@ use crate::{
     Millis,
     load::Store,
     picker::{Explained, Pool, Request, Served, Settings, Table, explain},
-    rig::{Build, MODEL},
+    rig::{Build, MODEL, key, view},
 };
 
 /// A worker in one of a few namespaces, with a few traits that matter.
@@ -66,8 +66,11 @@ enum Change {
     Remove(prop::sample::Index),
 }
 
+/// The dry run of each name, with and without a listing.
+type Rows = BTreeMap<(&'static str, bool), Vec<Explained>>;
+
 /// Everything that can be seen of a table over an idle store.
-fn picture(table: &Table, store: &Store) -> (Vec<Served>, BTreeMap<(&'static str, bool), Vec<Explained>>) {
+fn picture(table: &Table, store: &Store) -> (Vec<Served>, Rows) {
     let mut explained = BTreeMap::new();
     let graph = Graph::from("dynamo");
     for (name, listed) in [
@@ -92,6 +95,31 @@ fn picture(table: &Table, store: &Store) -> (Vec<Served>, BTreeMap<(&'static str
         explained.insert((name, listed), explain(table, store, &request, Millis(5)));
     }
     (table.served(), explained)
+}
+
+#[test]
+fn a_full_table_refuses_names_until_there_is_room() {
+    let adapters = |id: u64| {
+        let build = Build::new(id, Role::Aggregated).name("lora-1", NameKind::Adapter);
+        build.name("lora-2", NameKind::Adapter)
+    };
+    let store = Store::new();
+    let full = Table {
+        capacity: 4,
+        ..Table::new(0)
+    };
+    let (table, _) = full.follow(&view(&[adapters(1), adapters(2)], &[]), &store);
+    assert_eq!(
+        (table.served().len(), table.refused_names(), table.entries),
+        (2, 1, 4)
+    );
+    assert!(table.is_live(&key(2)));
+    let (table, _) = table.follow(&view(&[adapters(1)], &[]), &store);
+    assert_eq!(
+        (table.served().len(), table.refused_names(), table.entries),
+        (3, 0, 3)
+    );
+    assert!(!table.is_live(&key(2)));
 }
 
 proptest! {
@@ -136,6 +164,7 @@ proptest! {
         prop_assert!(keys <= capacity);
         (table, _) = table.follow(&FleetView::default(), &store);
         prop_assert_eq!(table.entries, 0);
+        prop_assert!(table.refused.is_empty());
         prop_assert!(table.models.is_empty() && table.members.is_empty() && table.roles.is_empty());
         prop_assert!(store.rows(1, Millis(1)).is_empty());
     }
