@@ -94,9 +94,11 @@ The router listens on http://127.0.0.1:$port and its admin interface on http://1
   curl -N http://127.0.0.1:$port/v1/chat/completions -H 'content-type: application/json' -H 'x-backend;' -d '$body'
 
 TEXT
-curl -fsSN -D "$run/head" "http://127.0.0.1:$port/v1/chat/completions" -H 'content-type: application/json' -H 'x-backend;' -d "$body"
-echo
-grep -i '^x-continuum-' "$run/head"
+# The words of the answer as they arrive, without the events around them; then who has made it.
+curl -fsSN -D "$run/head" "http://127.0.0.1:$port/v1/chat/completions" -H 'content-type: application/json' -H 'x-backend;' -d "$body" |
+  sed -u -n 's/.*"content":"\([^"]*\)".*/\1/p' | tr -d '\n'
+printf '\n\n'
+tr -d '\r' <"$run/head" | grep -i '^x-continuum-'
 echo
 say "both stay up; Ctrl-C ends them"
 wait "$router"
