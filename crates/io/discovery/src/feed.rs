@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use continuum_fleet::{EventKind, Note, Notes, Reducer, Settings, ids::Graph, notes::Level, view::FleetView};
+use continuum_fleet::{
+    EventKind, Note, Notes, Reducer, Settings, ids::Graph, limits::Limits, notes::Level, view::FleetView,
+};
 use continuum_runtime::cell::Cell;
 use jiff::Timestamp;
 
@@ -82,6 +84,11 @@ impl Feed {
         let notes = self.reducer.retain_namespaces(namespaces, Timestamp::now());
         self.report(&notes);
         self.publish();
+    }
+
+    /// The caps that it works under.
+    pub(crate) const fn limits(&self) -> Limits {
+        self.reducer.settings().limits
     }
 
     /// Whether a full list would bring back what a cap kept out.

@@ -1,4 +1,4 @@
-//! What the config asks of discovery, and what a change of it means for the running watcher.
+//! What the config asks of discovery, in the terms of sources. What a change of it means is `continuum_config::plan`.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -39,43 +39,6 @@ pub(crate) enum Place {
     },
     /// A source that this build or release cannot read; its settings do not matter here.
     Unsupported(SourceKind),
-}
-
-/// Why a watcher is replaced: the word in the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
-    Enabled,
-    Namespace,
-    Namespaces,
-    Connection,
-    Backoff,
-    Source,
-    Other,
-}
-
-/// What to do with the view while a watcher is replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum View {
-    /// Empty it, and forget when workers were first seen.
-    Clear,
-    /// Leave it in place until the first full list of the new watcher.
-    Keep,
-    /// As [`Self::Keep`], but drop what belongs to namespaces that are gone, now.
-    Prune,
-}
-
-impl Reason {
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Enabled => "enabled",
-            Self::Namespace => "namespace",
-            Self::Namespaces => "namespaces",
-            Self::Connection => "connection",
-            Self::Backoff => "backoff",
-            Self::Source => "source",
-            Self::Other => "other",
-        }
-    }
 }
 
 impl Settings {
@@ -155,47 +118,6 @@ impl Settings {
             self.namespace_match.as_str(),
             names.join(",")
         )
-    }
-
-    /// How the running watcher must be replaced to serve `new`; `None` when it may stay.
-    pub(crate) fn change(&self, new: &Self) -> Option<(Reason, View)> {
-        if self == new {
-            return None;
-        }
-        if self.kind() != new.kind() {
-            return Some((Reason::Source, View::Clear));
-        }
-        match (&self.place, &new.place) {
-            (Place::Etcd { endpoints: old, .. }, Place::Etcd { endpoints: new, .. }) if old != new => {
-                return Some((Reason::Connection, View::Clear));
-            }
-            (Place::File { root: old }, Place::File { root: new }) if old != new => {
-                return Some((Reason::Connection, View::Clear));
-            }
-            _ => {}
-        }
-        if self.namespace_match != new.namespace_match {
-            return Some((Reason::Namespace, View::Clear));
-        }
-        if self.limits != new.limits {
-            return Some((Reason::Other, View::Clear));
-        }
-        if self.namespaces != new.namespaces {
-            let kept = self.namespaces.iter().any(|name| new.namespaces.contains(name));
-            return Some(if kept {
-                (Reason::Namespaces, View::Prune)
-            } else {
-                (Reason::Namespace, View::Clear)
-            });
-        }
-        if self.place != new.place {
-            // The same members with other credentials or certificates: the fleet is the same.
-            return Some((Reason::Connection, View::Keep));
-        }
-        if self.backoff != new.backoff {
-            return Some((Reason::Backoff, View::Keep));
-        }
-        Some((Reason::Other, View::Keep))
     }
 }
 

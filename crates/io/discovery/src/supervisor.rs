@@ -2,7 +2,10 @@
 
 use std::{future::pending, sync::Arc};
 
-use continuum_config::Config;
+use continuum_config::{
+    Config,
+    plan::{Reason, ViewOf, WatcherSwap, plan},
+};
 use continuum_fleet::{EventKind, view::FleetView};
 use continuum_runtime::{
     backoff::Backoff,
@@ -21,7 +24,7 @@ use crate::{
     limits::STOP_GRACE,
     metrics::Metrics,
     session::{Outlet, drive},
-    settings::{Place, Reason, Settings, View},
+    settings::{Place, Settings},
     source::Signals,
     state::{self, Keep, Mirror},
     status::Status,
@@ -86,6 +89,7 @@ struct Supervisor {
 
 /// A watcher and what it works with.
 struct Running {
+    config: Arc<Config>,
     settings: Settings,
     feed: SharedFeed,
     /// `None` for a source that this build cannot read.
@@ -95,8 +99,8 @@ struct Running {
 impl Supervisor {
     async fn run(mut self, mut config: watch::Receiver<Arc<Config>>, stop: CancellationToken) {
         loop {
-            // Marked as seen before it is read: a reload during a transition is seen right after it.
-            let wanted = Settings::of(&config.borrow_and_update().clone());
+            // Marked as seen when it is read: a reload during a transition is seen right after it.
+            let wanted = Arc::clone(&config.borrow_and_update());
             self.become_like(wanted).await;
             tokio::select! {
                 biased;
@@ -120,29 +124,30 @@ impl Supervisor {
     }
 
     /// Stops, starts or replaces the watcher.
-    async fn become_like(&mut self, wanted: Option<Settings>) {
-        let (reason, view) = match (&self.running, &wanted) {
+    async fn become_like(&mut self, config: Arc<Config>) {
+        let wanted = Settings::of(&config);
+        let swap = match (&self.running, &wanted) {
             (None, None) => return,
-            (Some(_), None) => {
-                self.stop().await;
-                self.clear();
-                self.status.update(|status| {
-                    *status = Status {
-                        restarts: status.restarts,
-                        passes: status.passes,
-                        ..Status::default()
-                    }
-                });
-                tracing::info!(reason = Reason::Enabled.as_str(), "discovery is off");
-                return;
-            }
-            (None, Some(_)) => (Reason::Enabled, View::Clear),
-            (Some(running), Some(wanted)) => match running.settings.change(wanted) {
-                None => return,
-                Some(change) => change,
+            (None, Some(_)) => WatcherSwap {
+                reason: Reason::Enabled,
+                view: ViewOf::Cleared,
+                starts: true,
             },
+            (Some(running), Some(wanted)) if running.settings == *wanted => return,
+            (Some(running), _) => {
+                // What the plan does not know of the watcher (where its view is kept) changes no view.
+                plan(&running.config, &config).watcher.unwrap_or(WatcherSwap {
+                    reason: Reason::Other,
+                    view: ViewOf::Kept,
+                    starts: wanted.is_some(),
+                })
+            }
         };
-        let Some(settings) = wanted else { return };
+        let Some(settings) = wanted.filter(|_| swap.starts) else {
+            self.stop().await;
+            self.turned_off(swap.reason);
+            return;
+        };
         let feed = self.stop().await;
         let first = self.status.load().restarts == 0 && self.status.load().passes == 0;
         if first {
@@ -155,7 +160,7 @@ impl Supervisor {
             self.metrics.count(EventKind::Restart, 1);
             tracing::info!(
                 source = settings.kind().as_str(),
-                reason = reason.as_str(),
+                reason = swap.reason.as_str(),
                 "discovery restarts"
             );
         }
@@ -174,9 +179,14 @@ impl Supervisor {
             status.last_error = None;
             status.restarts += u64::from(!first);
         });
-        let feed = self.feed(&settings, feed, view).await;
+        let feed = self.feed(&settings, feed, swap.view).await;
         let task = self.start(&settings, &feed);
-        self.running = Some(Running { settings, feed, task });
+        self.running = Some(Running {
+            config,
+            settings,
+            feed,
+            task,
+        });
     }
 
     async fn stop(&mut self) -> Option<SharedFeed> {
@@ -192,39 +202,52 @@ impl Supervisor {
         self.status.update(|status| status.stale = false);
     }
 
+    fn turned_off(&self, reason: Reason) {
+        self.clear();
+        self.status.update(|status| {
+            let (restarts, passes) = (status.restarts, status.passes);
+            *status = Status {
+                restarts,
+                passes,
+                ..Status::default()
+            };
+        });
+        tracing::info!(reason = reason.as_str(), "discovery is off");
+    }
+
     /// The feed of the next watcher: the one before, or a new one.
-    async fn feed(&self, settings: &Settings, before: Option<SharedFeed>, view: View) -> SharedFeed {
+    async fn feed(&self, settings: &Settings, before: Option<SharedFeed>, view: ViewOf) -> SharedFeed {
         let keep = settings.state_dir.clone().map(|dir| Keep {
             dir,
             scope: settings.scope(),
         });
         let mirror = keep.clone().map(Mirror::new);
-        match (before, view) {
-            (Some(feed), View::Keep | View::Prune) => {
-                {
-                    let mut held = feed.lock();
-                    held.set_mirror(mirror);
-                    if view == View::Prune {
-                        held.retain(settings.namespaces.clone());
-                    }
-                }
-                feed
+        let new = || {
+            SharedFeed::new(
+                settings.reducer(),
+                Arc::clone(&self.fleet),
+                self.metrics.clone(),
+                None,
+            )
+        };
+        let feed = match (before, view) {
+            (Some(feed), ViewOf::Kept | ViewOf::Pruned(_)) => {
+                // Namespaces that are gone leave now; for the others nothing changes.
+                feed.lock().retain(settings.namespaces.clone());
+                let caps_stay = feed.lock().limits() == settings.limits;
+                if caps_stay { feed } else { new() }
             }
-            (Some(_) | None, View::Keep | View::Prune | View::Clear) => {
+            (Some(_) | None, ViewOf::Kept | ViewOf::Pruned(_) | ViewOf::Cleared) => {
                 self.clear();
-                let feed = SharedFeed::new(
-                    settings.reducer(),
-                    Arc::clone(&self.fleet),
-                    self.metrics.clone(),
-                    None,
-                );
+                let feed = new();
                 if let Some(keep) = keep {
                     self.restore(keep, &feed).await;
                 }
-                feed.lock().set_mirror(mirror);
                 feed
             }
-        }
+        };
+        feed.lock().set_mirror(mirror);
+        feed
     }
 
     /// Begins with the view that an earlier process kept.
@@ -309,6 +332,3 @@ async fn ended(task: Option<&mut Task>) {
         None => pending().await,
     }
 }
-
-#[cfg(test)]
-mod tests;
