@@ -28,7 +28,9 @@ const MEASURE: Duration = Duration::from_millis(300);
 
 fn main() {
     println!("### Picks, nanoseconds each (pair of prefill and decode; half of the ranks are each)\n");
-    println!("| ranks | idle, all tie | fresh samples | fresh, under a writer | writer, samples/s | with booking |");
+    println!(
+        "| ranks | idle, all tie | fresh samples | fresh, under a writer | writer, samples/s | with booking |"
+    );
     println!("|--:|--:|--:|--:|--:|--:|");
     for ranks in [64, 512, 4_096, 16_384] {
         picks(ranks);
@@ -48,7 +50,10 @@ fn main() {
 }
 
 fn picks(ranks: u64) {
-    let fleet = Arc::new(Fleet::new(&[(Role::Prefill, ranks / 2), (Role::Decode, ranks / 2)]));
+    let fleet = Arc::new(Fleet::new(&[
+        (Role::Prefill, ranks / 2),
+        (Role::Decode, ranks / 2),
+    ]));
     let idle = fleet.time(Millis(1_000));
     fleet.speak(Millis(1_000));
     let fresh = fleet.time(Millis(1_000));
@@ -71,7 +76,14 @@ fn picks(ranks: u64) {
     let rate = samples.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64();
     let booked = fleet.measure(|fleet| {
         if let Ok(pick) = fleet.pick(Millis(1_000)) {
-            let booking = fleet.store.book(&pick, Dispatch { prompt_tokens: 1_000, streamed: true }, Millis(1_000));
+            let booking = fleet.store.book(
+                &pick,
+                Dispatch {
+                    prompt_tokens: 1_000,
+                    streamed: true,
+                },
+                Millis(1_000),
+            );
             booking.first_byte(Millis(1_050));
         }
     });
@@ -97,7 +109,10 @@ fn follow(workers: u64) {
         rounds += 2;
     }
     black_box(&table);
-    println!("| {workers} | {first:.0} | {:.0} |", (cpu_nanos() - cpu) as f64 / 1e3 / f64::from(rounds));
+    println!(
+        "| {workers} | {first:.0} | {:.0} |",
+        (cpu_nanos() - cpu) as f64 / 1e3 / f64::from(rounds)
+    );
 }
 
 /// CPU time of this thread: unlike the wall clock it does not count what else the machine does.
@@ -105,7 +120,10 @@ fn cpu_nanos() -> u64 {
     // The first read makes the kernel account for the slice that is running.
     std::thread::yield_now();
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
+    text.split(' ')
+        .next()
+        .and_then(|nanos| nanos.parse().ok())
+        .unwrap_or(0)
 }
 
 struct Fleet {
@@ -123,7 +141,13 @@ impl Fleet {
         let (table, _) = Table::new(1).follow(&view, &store);
         store.broker_covers(&Namespace::from("dynamo"), true);
         let keys = view.workers.keys().cloned().collect();
-        Self { store, table, keys, model: "llm".into(), graph: "dynamo".into() }
+        Self {
+            store,
+            table,
+            keys,
+            model: "llm".into(),
+            graph: "dynamo".into(),
+        }
     }
 
     /// One sample of every worker, all of different load.
@@ -142,11 +166,20 @@ impl Fleet {
             active_prefill_tokens: Some(place * 7 % 997),
             kv_used_blocks: Some((place + sequence) * 7_919 % 9_973),
         };
-        black_box(self.store.apply(PublisherId::new(place), &key.namespace, sequence, &sample, now));
+        black_box(
+            self.store
+                .apply(PublisherId::new(place), &key.namespace, sequence, &sample, now),
+        );
     }
 
-    fn pick(&self, now: Millis) -> Result<continuum_routing::picker::Pick, continuum_routing::picker::NoPick> {
-        let pools = [Pool { graph: &self.graph, listed: true }];
+    fn pick(
+        &self,
+        now: Millis,
+    ) -> Result<continuum_routing::picker::Pick, continuum_routing::picker::NoPick> {
+        let pools = [Pool {
+            graph: &self.graph,
+            listed: true,
+        }];
         let request = Request {
             model: &self.model,
             pools: &pools,
@@ -182,7 +215,10 @@ fn view(roles: &[(Role, u64)]) -> FleetView {
         let card = Arc::new(card(*role));
         for _ in 0..*count {
             id += 1;
-            let key = WorkerKey { namespace: "dynamo".into(), instance: InstanceId::new(id) };
+            let key = WorkerKey {
+                namespace: "dynamo".into(),
+                instance: InstanceId::new(id),
+            };
             let worker = Worker {
                 key: key.clone(),
                 graph: "dynamo".into(),
@@ -190,9 +226,15 @@ fn view(roles: &[(Role, u64)]) -> FleetView {
                 endpoint: "generate".into(),
                 generation: Generation::Base,
                 role: *role,
-                names: Arc::from([ServedName { name: "llm".into(), kind: NameKind::Base }]),
+                names: Arc::from([ServedName {
+                    name: "llm".into(),
+                    kind: NameKind::Base,
+                }]),
                 card: Some(Arc::clone(&card)),
-                seen: Seen { first: jiff::Timestamp::UNIX_EPOCH, updated: jiff::Timestamp::UNIX_EPOCH },
+                seen: Seen {
+                    first: jiff::Timestamp::UNIX_EPOCH,
+                    updated: jiff::Timestamp::UNIX_EPOCH,
+                },
             };
             view.workers.insert(key, Arc::new(worker));
         }
