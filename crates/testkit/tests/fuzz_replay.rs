@@ -1,5 +1,11 @@
 //! The committed corpora of all fuzz targets, on the stable compiler.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on should stop"
+)]
+
 use std::{fs, path::PathBuf};
 
 use continuum_testkit::fuzz;
