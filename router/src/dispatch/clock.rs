@@ -123,3 +123,73 @@ fn earlier(due: Instant, what: Deadline, request: Option<Instant>) -> (Instant, 
         _ => (due, what),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    const fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    fn clock(request: Option<Duration>) -> Clock {
+        let request = request.map(|request| Instant::now() + request);
+        Clock::start(Deadlines {
+            head: secs(60),
+            first_byte: secs(600),
+            idle: secs(300),
+            request,
+        })
+    }
+
+    async fn expires(clock: &mut Clock) -> Option<Deadline> {
+        clock.bound(pending::<()>()).await.err()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_part_of_an_answer_has_its_own_deadline() {
+        let start = Instant::now();
+        assert_eq!(expires(&mut clock(None)).await, Some(Deadline::Header));
+        assert_eq!(start.elapsed(), secs(60));
+
+        let start = Instant::now();
+        let mut late = clock(None);
+        assert_eq!(late.bound(tokio::time::sleep(secs(59))).await, Ok(()));
+        late.head_arrived();
+        assert_eq!(expires(&mut late).await, Some(Deadline::FirstToken));
+        assert_eq!(start.elapsed(), secs(600), "from the start, not from the head");
+
+        let start = Instant::now();
+        let mut stream = clock(None);
+        stream.head_arrived();
+        for _ in 0..10 {
+            assert_eq!(stream.bound(tokio::time::sleep(secs(299))).await, Ok(()));
+            stream.chunk_arrived();
+        }
+        assert_eq!(expires(&mut stream).await, Some(Deadline::Idle));
+        assert_eq!(start.elapsed(), secs(2990 + 300));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_deadline_of_the_request_stands_above_all() {
+        let start = Instant::now();
+        let mut stream = clock(Some(secs(100)));
+        for _ in 0..9 {
+            stream.chunk_arrived();
+            assert_eq!(stream.bound(tokio::time::sleep(secs(10))).await, Ok(()));
+        }
+        stream.chunk_arrived();
+        assert_eq!(expires(&mut stream).await, Some(Deadline::Request));
+        assert_eq!(start.elapsed(), secs(100));
+    }
+
+    #[test]
+    fn a_head_that_comes_with_the_first_token_may_take_as_long() {
+        let timeouts = Timeouts::default();
+        let now = Instant::now();
+        assert_eq!(Deadlines::new(&timeouts, true, now).head, timeouts.first_token);
+        assert_eq!(Deadlines::new(&timeouts, false, now).head, timeouts.header);
+    }
+}

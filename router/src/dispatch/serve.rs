@@ -344,7 +344,12 @@ async fn try_pin<P: Pins>(
             let mut parts = served.parts;
             parts.exchange.ends(match means {
                 Meaning::BackPressure(_) => Outcome::BackPressure,
-                _ => Outcome::ServerError,
+                Meaning::Replica
+                | Meaning::ModelNotReady
+                | Meaning::RePick(_)
+                | Meaning::Lottery
+                | Meaning::Client
+                | Meaning::Failure => Outcome::ServerError,
             });
             if whole {
                 parts.connection.finish();
