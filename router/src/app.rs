@@ -50,6 +50,17 @@ pub enum NotReady {
     FirstSync,
 }
 
+impl NotReady {
+    /// The word of the admin view.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Draining => "draining",
+            Self::FirstSync => "first_sync",
+        }
+    }
+}
+
 /// Why the process cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

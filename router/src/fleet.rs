@@ -4,7 +4,10 @@
 //! out anew where something changed, and only then subscriptions see the view, so that no sample arrives for a
 //! worker that the store does not know.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
 use arc_swap::{ArcSwap, Guard};
 use continuum_config::Config;
@@ -23,6 +26,7 @@ pub struct Fleet {
     discovery: Discovery,
     table: Arc<ArcSwap<Table>>,
     followed: Arc<Cell<FleetView>>,
+    over_capacity: Arc<AtomicUsize>,
     subscriptions: supervisor::Handle,
     load_settings: watch::Sender<supervisor::Settings>,
     started: Instant,
@@ -57,7 +61,9 @@ impl Fleet {
             metrics,
             None,
         );
+        let over_capacity = Arc::new(AtomicUsize::new(0));
         let follower = Follower {
+            over_capacity: over_capacity.clone(),
             store: store.clone(),
             table: table.clone(),
             followed: followed.clone(),
@@ -72,6 +78,7 @@ impl Fleet {
             discovery,
             table,
             followed,
+            over_capacity,
             subscriptions,
             load_settings,
             started,
@@ -108,6 +115,12 @@ impl Fleet {
         self.subscriptions.rows()
     }
 
+    /// Ranks of the view whose load is not followed, because `dynamo.load.max_ranks` is reached.
+    #[must_use]
+    pub fn ranks_over_capacity(&self) -> usize {
+        self.over_capacity.load(Relaxed)
+    }
+
     /// Takes over new load settings; what the store holds stays.
     pub fn reload(&self, config: &Config) {
         let next = supervisor::Settings::from(&config.dynamo.load);
@@ -130,6 +143,7 @@ struct Follower {
     store: Arc<Store>,
     table: Arc<ArcSwap<Table>>,
     followed: Arc<Cell<FleetView>>,
+    over_capacity: Arc<AtomicUsize>,
 }
 
 impl Follower {
@@ -141,7 +155,8 @@ impl Follower {
             let (table, followed) = self.table.load().follow(&view, &self.store);
             self.table.store(Arc::new(table));
             self.followed.publish(FleetView::clone(&view));
-            if followed.over_capacity > 0 {
+            let known = self.over_capacity.swap(followed.over_capacity, Relaxed);
+            if followed.over_capacity > 0 && known == 0 {
                 tracing::warn!(
                     ranks = followed.over_capacity,
                     "`dynamo.load.max_ranks` is reached: the load of some ranks is not followed"

@@ -281,7 +281,7 @@ const fn routing_path(path: Path) -> RoutingPath {
     }
 }
 
-async fn read_body(body: Incoming, limit: usize) -> Result<Bytes, Error> {
+pub(crate) async fn read_body(body: Incoming, limit: usize) -> Result<Bytes, Error> {
     let too_large = || Error::BodyTooLarge {
         limit: u64::try_from(limit).unwrap_or(u64::MAX),
     };

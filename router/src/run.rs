@@ -122,7 +122,7 @@ async fn run(file: &Path, config: Config, level: LevelHandle) -> Result<ExitCode
             Ok(())
         });
     }
-    admin::serve(operators, scrapers, app.clone(), reloader, &spawner);
+    admin::serve(operators, scrapers, app.clone(), reloader);
     stop(tasks, &app).await
 }
 
@@ -146,7 +146,7 @@ async fn stop(tasks: Tasks, app: &Arc<App>) -> Result<ExitCode, Error> {
         tracing::info!(
             in_flight = app.in_flight.count(),
             ?grace,
-            "stopping: requests in flight may finish"
+            "draining: no new requests, those in flight may finish"
         );
     };
     let exit = tasks.run(first, grace, told()).await;

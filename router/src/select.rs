@@ -7,7 +7,7 @@ use bytes::Bytes;
 use continuum_fleet::ids::{Graph, ModelName, WorkerKey};
 use continuum_routing::{
     load::{Booking, Dispatch},
-    picker::{self, Chosen, NoPick, Pick, Pool, Request},
+    picker::{self, Chosen, Explained, NoPick, Pick, Pool, Request},
 };
 use http::HeaderMap;
 
@@ -92,18 +92,8 @@ impl<'a> Selection<'a> {
         self.mapped.unwrap_or(&self.inspected.model)
     }
 
-    /// The pools of the running configuration, those with a usable replica or all.
     fn pools(&self, usable: bool) -> Vec<Pool<'a>> {
-        let asked = self.inspected.model.as_str();
-        let looked_up = self.model().as_str();
-        self.set
-            .pools()
-            .filter(|pool| !usable || pool.is_usable())
-            .map(|pool| Pool {
-                graph: pool.graph(),
-                listed: pool.lists(looked_up) || (looked_up != asked && pool.lists(asked)),
-            })
-            .collect()
+        pools(self.set, &self.inspected.model, self.model(), usable)
     }
 
     fn is_served_somewhere(&self) -> bool {
@@ -147,6 +137,60 @@ impl<'a> Selection<'a> {
     fn prompt_tokens(&self) -> u64 {
         self.inspected.prompt.estimated_tokens()
     }
+}
+
+/// A pick that nobody is dispatched by.
+#[derive(Debug)]
+pub(crate) struct DryRun {
+    /// The name that workers are looked up by.
+    pub(crate) looked_up: ModelName,
+    /// Every pool: whether it is usable, and whether it lists the name.
+    pub(crate) pools: Vec<(Graph, bool, bool)>,
+    /// Every candidate in the usable pools; in all of them when none is usable.
+    pub(crate) candidates: Vec<Explained>,
+}
+
+/// What a pick would weigh now. Nothing moves.
+pub(crate) fn explain(
+    fleet: &Fleet,
+    live: &Live,
+    set: &Set,
+    asked: &ModelName,
+    prompt_tokens: u64,
+) -> DryRun {
+    let looked_up = live.model_map.get(asked).unwrap_or(asked);
+    let all = pools(set, asked, looked_up, false);
+    let usable = pools(set, asked, looked_up, true);
+    let request = Request {
+        model: looked_up,
+        pools: if usable.is_empty() { &all } else { &usable },
+        prompt_tokens,
+        exclude: &[],
+        settings: live.picker,
+    };
+    DryRun {
+        candidates: picker::explain(&fleet.table(), &fleet.store, &request, fleet.now()),
+        looked_up: looked_up.clone(),
+        pools: all
+            .iter()
+            .map(|pool| {
+                let is_usable = usable.iter().any(|usable| usable.graph == pool.graph);
+                (pool.graph.clone(), is_usable, pool.listed)
+            })
+            .collect(),
+    }
+}
+
+/// The pools of the running configuration, those with a usable replica or all.
+fn pools<'a>(set: &'a Set, asked: &ModelName, looked_up: &ModelName, usable: bool) -> Vec<Pool<'a>> {
+    let (asked, looked_up) = (asked.as_str(), looked_up.as_str());
+    set.pools()
+        .filter(|pool| !usable || pool.is_usable())
+        .map(|pool| Pool {
+            graph: pool.graph(),
+            listed: pool.lists(looked_up) || (looked_up != asked && pool.lists(asked)),
+        })
+        .collect()
 }
 
 impl Pins for Selection<'_> {

@@ -1,0 +1,198 @@
+//! `GET /admin/status`: the process at one look.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Admin, config::Reload, moment};
+use crate::{
+    app::{App, NotReady},
+    backends::Backend,
+    cli::BUILD,
+    reload::Outcome,
+};
+
+/// The answer.
+#[derive(Serialize)]
+pub(super) struct Status {
+    version: &'static str,
+    features: Features,
+    started: String,
+    uptime_seconds: i64,
+    ready: bool,
+    /// Why not.
+    not_ready: Option<&'static str>,
+    draining: bool,
+    requests_in_flight: u32,
+    config: Config,
+    #[cfg(feature = "dynamo")]
+    discovery: Discovery,
+    #[cfg(feature = "dynamo")]
+    subscriptions: BTreeMap<&'static str, usize>,
+    pools: Vec<Pool>,
+    backends: Vec<Server>,
+}
+
+/// What this build can do.
+#[derive(Serialize)]
+struct Features {
+    dynamo: bool,
+    kubernetes: bool,
+    dynamo_kv: bool,
+    dynamo_event_bus: bool,
+}
+
+#[derive(Serialize)]
+struct Config {
+    /// 1 at start, one more for each reload that changed something.
+    version: u64,
+    /// The file is the configuration in force.
+    valid: bool,
+    last_reload: Option<Reload>,
+    /// Changed fields that only a new process takes.
+    restart_needed: Vec<&'static str>,
+}
+
+#[cfg(feature = "dynamo")]
+#[derive(Serialize)]
+struct Discovery {
+    enabled: bool,
+    source: Option<&'static str>,
+    supported: bool,
+    namespaces: Vec<String>,
+    connected: bool,
+    synced: bool,
+    stale: bool,
+    restarts: u64,
+    passes: u64,
+    last_error: Option<String>,
+    /// Number of the view.
+    generation: u64,
+    /// Workers by role.
+    workers: BTreeMap<&'static str, usize>,
+}
+
+/// The shim replicas of a namespace.
+#[derive(Serialize)]
+struct Pool {
+    namespace: String,
+    usable: bool,
+    replicas: Vec<Server>,
+}
+
+/// A configured server, without its address.
+#[derive(Serialize)]
+struct Server {
+    name: String,
+    enabled: bool,
+    up: bool,
+    in_flight: u32,
+    /// Names in its own list of models; `null` until it was read, and where nobody asks.
+    listed_models: Option<usize>,
+}
+
+impl Status {
+    pub(super) fn of(admin: &Admin) -> Self {
+        let app = &admin.app;
+        let not_ready = app.not_ready();
+        let set = app.backends.load();
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            features: Features {
+                dynamo: BUILD.dynamo,
+                kubernetes: BUILD.kubernetes,
+                dynamo_kv: BUILD.dynamo_kv,
+                dynamo_event_bus: BUILD.dynamo_event_bus,
+            },
+            started: moment(admin.started),
+            uptime_seconds: admin.started.duration_until(jiff::Timestamp::now()).as_secs(),
+            ready: not_ready.is_none(),
+            not_ready: not_ready.map(NotReady::as_str),
+            draining: app.is_draining(),
+            requests_in_flight: app.in_flight.count(),
+            config: Config::of(admin),
+            #[cfg(feature = "dynamo")]
+            discovery: Discovery::of(app),
+            #[cfg(feature = "dynamo")]
+            subscriptions: subscriptions(app),
+            pools: set
+                .pools()
+                .map(|pool| Pool {
+                    namespace: pool.graph().to_string(),
+                    usable: pool.is_usable(),
+                    replicas: pool
+                        .replicas()
+                        .iter()
+                        .map(|replica| Server::of(replica))
+                        .collect(),
+                })
+                .collect(),
+            backends: set
+                .iter()
+                .filter(|backend| !backend.is_shim())
+                .map(|backend| Server::of(backend))
+                .collect(),
+        }
+    }
+}
+
+impl Config {
+    fn of(admin: &Admin) -> Self {
+        let last = admin.reloader.last();
+        Self {
+            version: admin.app.live().version,
+            valid: last
+                .as_ref()
+                .is_none_or(|report| report.outcome != Outcome::Rejected),
+            last_reload: last.map(Reload::from),
+            restart_needed: admin.reloader.restart_needed(),
+        }
+    }
+}
+
+#[cfg(feature = "dynamo")]
+impl Discovery {
+    fn of(app: &App) -> Self {
+        let status = app.fleet.status();
+        let mut workers = BTreeMap::new();
+        for worker in app.fleet.view().workers.values() {
+            *workers.entry(worker.role.as_str()).or_default() += 1;
+        }
+        Self {
+            enabled: status.enabled,
+            source: status.source.map(continuum_discovery::SourceKind::as_str),
+            supported: status.supported,
+            namespaces: status.namespaces.iter().map(ToString::to_string).collect(),
+            connected: status.connected,
+            synced: status.synced,
+            stale: status.stale,
+            restarts: status.restarts,
+            passes: status.passes,
+            last_error: status.last_error.clone(),
+            generation: app.fleet.generation(),
+            workers,
+        }
+    }
+}
+
+#[cfg(feature = "dynamo")]
+fn subscriptions(app: &App) -> BTreeMap<&'static str, usize> {
+    use continuum_events::status::State;
+    let mut states: BTreeMap<_, _> = State::ALL.map(|state| (state.as_str(), 0)).into();
+    for row in app.fleet.subscriptions() {
+        *states.entry(row.state.as_str()).or_default() += 1;
+    }
+    states
+}
+
+impl Server {
+    fn of(backend: &Backend) -> Self {
+        Self {
+            name: backend.name().to_string(),
+            enabled: backend.settings().enabled,
+            up: backend.is_up(),
+            in_flight: backend.in_flight(),
+            listed_models: backend.listing().map(|listing| listing.names().count()),
+        }
+    }
+}
