@@ -40,7 +40,10 @@ const ALLOWED: [(&str, &[&str]); 11] = [
         ],
     ),
     ("continuum-fleet-sim", &["continuum-fleet", "continuum-wire"]),
-    ("continuum-testkit", &["continuum-fleet", "continuum-wire"]),
+    (
+        "continuum-testkit",
+        &["continuum-fleet", "continuum-wire", "continuum-config"],
+    ),
     ("continuum-tests", &[]),
 ];
 
