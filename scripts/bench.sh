@@ -16,7 +16,7 @@ relay() {
 }
 
 micro() {
-  (cd bench/micro && cargo run --release --bin routing)
+  (cd bench/micro && cargo run --release --bin routing && cargo run --release --bin wire)
 }
 
 case $group in
