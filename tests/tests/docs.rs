@@ -40,6 +40,25 @@ fn pages() -> Vec<PathBuf> {
     found
 }
 
+/// The text of every source file of the product.
+fn sources() -> String {
+    fn walk(folder: &Path, text: &mut String) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, text);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                text.push_str(&fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    let mut text = String::new();
+    for folder in ["crates", "router/src"] {
+        walk(&root().join(folder), &mut text);
+    }
+    text
+}
+
 /// One line of a page, and whether it lies in a fenced block (fences themselves do).
 fn lines(text: &str) -> Vec<(&str, bool)> {
     let mut fenced = false;
@@ -157,6 +176,50 @@ fn every_link_leads_somewhere() {
         }
     }
     assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn metrics_in_pages_exist() {
+    let sources = sources();
+    let (mut found, mut unknown) = (0, Vec::new());
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        let words = text.split(|c: char| !(c.is_ascii_lowercase() || c == '_'));
+        for name in words.filter(|word| word.starts_with("continuum_") || word.starts_with("disaggregated_"))
+        {
+            // Crates, sections of the configuration, error codes.
+            let other = name.starts_with("disaggregated_") && !name.ends_with("_total");
+            if other || sources.contains(&format!("{name}::")) {
+                continue;
+            }
+            found += 1;
+            if !sources.contains(&format!("\"{name}\"")) {
+                unknown.push(format!("{}: {name}", page.display()));
+            }
+        }
+    }
+    assert!(found > 20);
+    assert!(unknown.is_empty(), "no such metrics:\n{}", unknown.join("\n"));
+}
+
+#[test]
+fn every_error_code_is_explained() {
+    let rescue = fs::read_to_string(root().join("router/src/ingress/rescue.rs")).unwrap();
+    let codes = rescue.split_once("impl Code {").unwrap().1;
+    let codes = codes.split_once("\n}\n").unwrap().0;
+    let codes: Vec<&str> = codes
+        .lines()
+        .filter_map(|line| line.trim().split_once("=> \"")?.1.strip_suffix("\","))
+        .collect();
+    assert!(codes.len() >= 20);
+    let page = fs::read_to_string(root().join("docs/troubleshooting.md")).unwrap();
+    for code in codes {
+        // Seen in logs and counters alone.
+        if code == "client_closed_request" {
+            continue;
+        }
+        assert!(page.contains(&format!("`{code}`")), "{code} is not explained");
+    }
 }
 
 /// Whether the schema has this path. A path may go on below what the schema leaves open.
