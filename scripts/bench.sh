@@ -12,11 +12,21 @@ group=${1:-all}
 
 relay() {
   cargo build --release -p continuum-router -p continuum-fleet-sim
-  (cd bench/relay && cargo build --release && ./peers/install.sh && ./run.py "$@")
+  CONTINUUM_BIN=$(target_dir)/release
+  export CONTINUUM_BIN
+  for peer in nginx haproxy; do
+    command -v "$peer" >/dev/null || apt_install "$peer"
+  done
+  BENCH_HOME=$CONTINUUM_CACHE/bench
+  BENCH_BIN=$BENCH_HOME/target/release
+  export BENCH_HOME BENCH_BIN
+  (cd bench/relay && cargo build --release --target-dir "$BENCH_HOME/target" && ./peers/install.sh && ./run.py "$@")
 }
 
 micro() {
-  (cd bench/micro && cargo run --release --bin routing && cargo run --release --bin wire)
+  for bench in reducer routing wire; do
+    (cd bench/micro && cargo run --release --target-dir "$CONTINUUM_CACHE/bench/micro" --bin "$bench")
+  done
 }
 
 case $group in

@@ -19,7 +19,7 @@ import argparse, json, os, secrets, shutil, signal, statistics, subprocess, sys,
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.environ.get("BENCH_HOME", os.path.expanduser("~/.cache/continuum-bench"))  # peers' venvs, run files, results
-BIN = os.path.join(HERE, "target", "release")
+BIN = os.environ.get("BENCH_BIN", os.path.join(HERE, "target", "release"))
 CONF = os.path.join(HERE, "peers")
 VENV = os.path.join(ROOT, "peers")
 RUN = os.path.join(ROOT, "run")
