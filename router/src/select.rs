@@ -75,10 +75,11 @@ impl<'a> Selection<'a> {
     /// The first pick.
     ///
     /// # Errors
-    /// Nobody was chosen. [`NoPick::NotReady`] also when workers are there and every replica of their pools is down.
+    /// Nobody was chosen. [`NoPick::NotReady`] also when workers are there and every replica of their pools is down,
+    /// and when the fleet has not been listed yet: "no such model" would be a guess then.
     pub(crate) fn pick(&self) -> Result<Pin, NoPick> {
         match self.pick_in(&self.pools(true), &self.excluded) {
-            Err(NoPick::NoModel) if self.is_served_somewhere() => Err(NoPick::NotReady),
+            Err(NoPick::NoModel) if self.is_unlisted() || self.is_served_somewhere() => Err(NoPick::NotReady),
             other => other,
         }
     }
@@ -94,6 +95,10 @@ impl<'a> Selection<'a> {
 
     fn pools(&self, usable: bool) -> Vec<Pool<'a>> {
         pools(self.set, &self.inspected.model, self.model(), usable)
+    }
+
+    fn is_unlisted(&self) -> bool {
+        !self.fleet.status().ready() && !self.set.serves(self.inspected.model.as_str())
     }
 
     fn is_served_somewhere(&self) -> bool {
