@@ -40,6 +40,48 @@ fn pages() -> Vec<PathBuf> {
     found
 }
 
+/// Folders that paths in pages begin with.
+const FOLDERS: [&str; 10] = [
+    "bench/",
+    "crates/",
+    "docs/",
+    "e2e/",
+    "examples/",
+    "fleet-sim/",
+    "fuzz/",
+    "router/",
+    "scripts/",
+    "tests/",
+];
+
+#[test]
+fn files_that_pages_name_exist() {
+    let (mut found, mut missing) = (0, Vec::new());
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        for (line, fenced) in lines(&text) {
+            if fenced {
+                continue;
+            }
+            for span in spans(line).1 {
+                let path = span.split_whitespace().next().unwrap_or_default();
+                let from_root = FOLDERS
+                    .iter()
+                    .any(|folder| path.len() > folder.len() && path.starts_with(folder));
+                if !from_root || path.contains(['*', '<', '{', ':', '%']) {
+                    continue;
+                }
+                found += 1;
+                if !root().join(path).exists() {
+                    missing.push(format!("{}: {path}", page.display()));
+                }
+            }
+        }
+    }
+    assert!(found > 20);
+    assert!(missing.is_empty(), "no such files:\n{}", missing.join("\n"));
+}
+
 /// The text of every source file of the product.
 fn sources() -> String {
     fn walk(folder: &Path, text: &mut String) {
