@@ -64,6 +64,7 @@ pub fn router(file: &Path) -> Result<ExitCode, Error> {
     for warning in &loaded.warnings {
         tracing::warn!(path = warning.path, line = warning.line, "{}", warning.message);
     }
+    raise_file_limit();
     runtime(&loaded.config)
         .map_err(Error::Runtime)?
         .block_on(run(file, loaded.config, level))
@@ -88,6 +89,26 @@ fn load(file: &Path) -> Result<Loaded, Error> {
 /// The process environment, for `${NAME}` in the configuration.
 pub fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
+}
+
+/// Every client, every pooled connection and every subscription is an open file, and the usual soft limit of 1,024
+/// is for programs that still use `select`: it is raised to the hard limit.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current == maximum {
+        return;
+    }
+    match setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: maximum,
+            maximum,
+        },
+    ) {
+        Ok(()) => tracing::debug!(from = current, to = maximum, "raised the limit of open files"),
+        Err(error) => tracing::warn!(%error, limit = current, "cannot raise the limit of open files"),
+    }
 }
 
 /// One thread where there is one core: it then needs no locks between threads and wakes nobody.
