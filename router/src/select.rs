@@ -256,6 +256,15 @@ impl Pins for Selection<'_> {
             self.fleet.store.suspect(&worker, now);
         }
     }
+
+    /// A worker that is silent by nature, such as one that only reads prompts, has no other way to clear itself.
+    fn answered(&mut self, pin: &Pin) {
+        if self.fleet.store.may_suspect(self.fleet.now()) {
+            pin.pick
+                .workers()
+                .for_each(|worker| self.fleet.store.trust(worker));
+        }
+    }
 }
 
 /// What the headers say of a chosen rank.

@@ -71,6 +71,9 @@ pub trait Pins: Send + Sync {
 
     /// The re-pick succeeded where these workers had failed: they are suspect.
     fn suspect_refused(&mut self);
+
+    /// The workers of this pin have answered: whoever of them was suspect is not any more.
+    fn answered(&mut self, pin: &Self::Pin);
 }
 
 /// An answer whose head is here.
@@ -206,6 +209,7 @@ async fn in_pool<P: Pins>(
                 if repick.succeeded() {
                     pins.suspect_refused();
                 }
+                pins.answered(&pin);
                 return Ok(Served {
                     pin: Some(pin),
                     ..served

@@ -32,6 +32,7 @@ struct Script {
     booked: Arc<AtomicI64>,
     repicked: Vec<Cause>,
     suspected: usize,
+    answered: usize,
 }
 
 struct Pin {
@@ -96,6 +97,10 @@ impl Pins for Script {
     fn suspect_refused(&mut self) {
         self.suspected += 1;
     }
+
+    fn answered(&mut self, _: &Self::Pin) {
+        self.answered += 1;
+    }
 }
 
 const LIVE: Standing = Standing {
@@ -159,6 +164,7 @@ impl World {
             booked: Arc::clone(&self.booked),
             repicked: Vec::new(),
             suspected: 0,
+            answered: 0,
         }
     }
 
@@ -343,8 +349,8 @@ async fn a_dead_worker_is_suspected_when_others_answer() {
     let served = world.pinned(&mut script, false).await.unwrap();
     assert_eq!(served.pin.as_ref().map(|pin| pin.number), Some(2));
     assert_eq!(
-        (script.repicked.as_slice(), script.suspected),
-        (&[Cause::Suspect][..], 1)
+        (script.repicked.as_slice(), script.suspected, script.answered),
+        (&[Cause::Suspect][..], 1, 1)
     );
     drop(served);
     assert_eq!(world.metrics.repicks(Repicked::Suspect, true), 1);
@@ -364,7 +370,11 @@ async fn nobody_is_suspected_when_others_fail_as_well() {
         })
     );
     assert_eq!(
-        (script.repicked.len(), script.suspected, shim.seen().len()),
+        (
+            script.repicked.len(),
+            script.suspected + script.answered,
+            shim.seen().len()
+        ),
         (1, 0, 2)
     );
     assert_eq!(world.metrics.repicks(Repicked::Suspect, false), 1);

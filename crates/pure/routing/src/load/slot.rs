@@ -187,6 +187,14 @@ impl Slot {
         self.publish(&cold);
     }
 
+    /// Clears the mark of a suspect, if there is one.
+    pub(crate) fn trust(&self) {
+        let mut cold = self.lock();
+        if cold.suspect_until.take().is_some() {
+            self.publish(&cold);
+        }
+    }
+
     pub(crate) fn is_suspect(&self, now: Millis) -> bool {
         self.decode.suspect(now)
     }

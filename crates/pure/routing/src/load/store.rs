@@ -133,6 +133,13 @@ impl Store {
         }
     }
 
+    /// A pin on this worker was answered: it is not suspect any more.
+    pub fn trust(&self, worker: &WorkerKey) {
+        if let Some(entry) = self.read().entry(worker) {
+            entry.slots().for_each(|slot| slot.trust());
+        }
+    }
+
     /// Ends the prefill part of buffered requests whose time has come. Picks and [`Self::rows`] call it.
     pub fn advance(&self, now: Millis) {
         self.agenda.advance(now);
@@ -179,7 +186,8 @@ impl Store {
     }
 
     /// Whether somebody may be suspect: false is certain.
-    pub(crate) fn may_suspect(&self, now: Millis) -> bool {
+    #[must_use]
+    pub fn may_suspect(&self, now: Millis) -> bool {
         self.suspicion_ends.load(Ordering::Relaxed) > now.0
     }
 

@@ -412,6 +412,18 @@ fn suspects_stand_back_until_they_speak_or_thirty_seconds_pass() {
 }
 
 #[test]
+fn a_suspect_that_answers_is_trusted_again() {
+    let rig = Rig::new(&[prefill(1), prefill(2), decode(3)]);
+    rig.store.suspect(&key(1), rig.now);
+    assert_eq!(prefill_of(&rig.pick().unwrap()), Some(2));
+    rig.store.trust(&key(1));
+    let prefills: Vec<_> = (0..4)
+        .map(|_| prefill_of(&rig.pick().unwrap()).unwrap())
+        .collect();
+    assert_eq!(counts(prefills).len(), 2);
+}
+
+#[test]
 fn one_rank_that_speaks_clears_its_whole_worker() {
     let mut rig = Rig::new(&[aggregated(1).ranks(0, 2)]);
     rig.store.suspect(&key(1), rig.now);
