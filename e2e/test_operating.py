@@ -12,7 +12,6 @@ import pytest
 from peers.ask import ask, chat, check_pair
 from peers.fleet import MODEL
 from peers.process import eventually, free_port
-from peers.router import config_for
 
 TEMPLATE = Path(__file__).parents[1] / "docs/config-templates/dynamo-direct-shim.yaml"
 
@@ -172,9 +171,9 @@ def test_several_routers_share_a_fleet(routers, disagg):
 
 def test_the_published_template_serves(routers, disagg):
     """The template of the documentation, with nothing changed but addresses and the model's name."""
-    wanted = config_for(disagg)
     router = routers(disagg)
     router.process.stop()
+    wanted = router.config
     text = TEMPLATE.read_text()
     text = fill_template(text, wanted)
     router.write(text)

@@ -92,10 +92,13 @@ class Fleet:
             env["ETCD_ENDPOINTS"] = self.etcd.endpoint
         return env
 
-    def start_worker(self, role, *, namespace=NAMESPACE, ranks=1, model=MODEL, arguments=()):
-        """Starts one worker: `role` is prefill, decode or agg. Does not wait: see `settle`."""
+    def start_worker(self, role, *, namespace=NAMESPACE, ranks=1, model=MODEL, lease=None, arguments=()):
+        """Starts one worker: `role` is prefill, decode or agg; `lease` is how many seconds its records outlive it after a crash.
+        Does not wait: see `settle`."""
         # The workers serve their tokenizer files themselves; otherwise the frontends of older versions would ask the model hub.
         env = self._env(namespace) | {"DYN_SYSTEM_HOST": "127.0.0.1", "DYN_SYSTEM_PORT": "0", "DYN_SELF_HOST_METADATA": "1"}
+        if lease:
+            env["ETCD_LEASE_TTL"] = str(lease)
         self._count += 1
         process = Process(f"{role}{self._count}", [
             self._python, "-m", "dynamo.mocker", "--model-path", home() / "model", "--model-name", model,
