@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes the files that are generated and committed: the configuration reference, its JSON Schema, and the page of limits.
+# Writes the files that are generated and committed: the configuration reference, its JSON Schema, and the pages of limits and metrics.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/lib.sh"
@@ -8,3 +8,4 @@ cd "$(repo_root)"
 
 cargo run --quiet -p continuum-config --example reference
 cargo run --quiet -p continuum-tests --example limits
+cargo run --quiet -p continuum-tests --example metrics

@@ -3,6 +3,7 @@
 //! Every label value comes from an enum, or is a configured name, or identifies a rank of the fleet; never a
 //! client's text.
 
+pub mod catalogue;
 #[cfg(feature = "dynamo")]
 mod fleet;
 
@@ -161,7 +162,7 @@ impl Requests {
             disaggregated: IntCounterVec::new(
                 Opts::new(
                     "disaggregated_requests_total",
-                    "Requests that were pinned, by how they were answered.",
+                    "Requests that workers of the fleet were considered for, by how they were answered.",
                 ),
                 &["routing_path"],
             )?,
@@ -174,6 +175,9 @@ impl Requests {
         registry.register(Box::new(this.first_byte.clone()))?;
         registry.register(Box::new(this.in_flight.clone()))?;
         registry.register(Box::new(this.disaggregated.clone()))?;
+        for path in Path::ALL {
+            let _zero = this.disaggregated.with_label_values(&[path.as_str()]);
+        }
         Ok(this)
     }
 
@@ -197,7 +201,7 @@ impl Requests {
         resolved(&self.counters, index, make).inc();
     }
 
-    pub(crate) fn pinned(&self, path: crate::ingress::answer::RoutingPath) {
+    pub(crate) fn considered(&self, path: Path) {
         self.disaggregated.with_label_values(&[path.as_str()]).inc();
     }
 

@@ -2,19 +2,23 @@
 
 mod body;
 mod guard;
+mod intake;
+pub mod limits;
 mod local;
 
 use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, request};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use self::guard::Guard;
-pub(crate) use self::local::{json, ready, status};
 pub use self::{body::Body, guard::InFlight};
+pub(crate) use self::{
+    intake::read_body,
+    local::{json, ready, status},
+};
 use crate::{
     app::App,
     dispatch::{
@@ -40,27 +44,37 @@ pub async fn handle(app: Arc<App>, mut request: Request<Incoming>) -> Result<Res
         disclosure,
         request_id,
     } = strip::accept(request.headers_mut(), rand::random());
-    let route = match Route::find(request.method(), request.uri().path()) {
-        Ok(route) => route,
-        Err(error) => return Ok(refused(&error, &request_id)),
-    };
-    if route.service() == Service::Local {
-        return Ok(local::answer(&app, route, request.uri().path(), &request_id));
-    }
-    let guard = match Guard::enter(&app, route, started) {
-        Ok(guard) => guard,
-        Err(error) => return Ok(refused(&error, &request_id)),
-    };
+    let waits = intake::waits(request.headers());
+    let (head, mut body) = request.into_parts();
     let told = Told {
         request_id: &request_id,
         disclosure,
     };
-    match relay(&app, route, request, &told, guard).await {
+    let response = match route(&app, head, &mut body, &told, started).await {
+        Ok(response) => return Ok(response),
+        Err(error) => refused(&error, &request_id),
+    };
+    intake::discard(body, waits);
+    Ok(response)
+}
+
+async fn route(
+    app: &Arc<App>,
+    head: request::Parts,
+    body: &mut Incoming,
+    told: &Told<'_>,
+    started: Instant,
+) -> Result<Response<Body>, Error> {
+    let route = Route::find(&head.method, head.uri.path())?;
+    if route.service() == Service::Local {
+        return local::answer(app, route, head.uri.path(), told.request_id);
+    }
+    let guard = Guard::enter(app, route, started)?;
+    match relay(app, route, head, body, told, guard).await {
         Ok(response) => Ok(response),
         Err((error, guard)) => {
-            let response = refused(&error, &request_id);
-            guard.refused(response.status());
-            Ok(response)
+            guard.refused(error.answer().status);
+            Err(error)
         }
     }
 }
@@ -77,12 +91,12 @@ fn refused(error: &Error, request_id: &HeaderValue) -> Response<Body> {
 async fn relay(
     app: &Arc<App>,
     route: Route,
-    request: Request<Incoming>,
+    head: request::Parts,
+    body: &mut Incoming,
     told: &Told<'_>,
-    guard: Guard,
+    mut guard: Guard,
 ) -> Result<Response<Body>, (Error, Guard)> {
     let live = app.live();
-    let (head, body) = request.into_parts();
     let read = async {
         strip::json_body(&head.headers)?;
         let body = read_body(body, live.body_limit).await?;
@@ -96,6 +110,7 @@ async fn relay(
     let ask = ask(head, &inspected, inspected.outbound(&body, None), guard.started());
     #[cfg(feature = "dynamo")]
     if route.service() == Service::Pinned && live.pinning {
+        guard.considered();
         match pinned(app, &live, &ask, &inspected, &body).await {
             Ok(Some(done)) => return Ok(finish(done, &inspected, told, guard)),
             Ok(None) => {}
@@ -181,7 +196,6 @@ async fn pinned(
         Some(pin) if pin.pick.prefill.is_some() => Path::Disaggregated,
         Some(_) => Path::Aggregated,
     };
-    app.requests.pinned(routing_path(path));
     let renamed = selection
         .renamed()
         .filter(|_| served.pin.is_some())
@@ -278,19 +292,5 @@ const fn routing_path(path: Path) -> RoutingPath {
     match path {
         Path::Disaggregated => RoutingPath::Disaggregated,
         Path::Aggregated | Path::Unified | Path::Passthrough | Path::None => RoutingPath::Unified,
-    }
-}
-
-pub(crate) async fn read_body(body: Incoming, limit: usize) -> Result<Bytes, Error> {
-    let too_large = || Error::BodyTooLarge {
-        limit: u64::try_from(limit).unwrap_or(u64::MAX),
-    };
-    if body.size_hint().lower() > u64::try_from(limit).unwrap_or(u64::MAX) {
-        return Err(too_large());
-    }
-    match Limited::new(body, limit).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
-        Err(_) => Err(Error::BodyIncomplete),
     }
 }

@@ -56,6 +56,9 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Every outcome.
+    pub const ALL: [Self; 3] = [Self::Applied, Self::Rejected, Self::Unchanged];
+
     /// The label value, and the word for operators.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -123,6 +126,9 @@ impl Reloader {
         app.registry.register(Box::new(results.clone()))?;
         app.registry.register(Box::new(valid.clone()))?;
         valid.set(1);
+        for outcome in Outcome::ALL {
+            let _zero = results.with_label_values(&[outcome.as_str()]);
+        }
         let this = Arc::new(Self {
             file: file.to_owned(),
             at_start: app.live().config.clone(),

@@ -4,7 +4,7 @@ use std::{path::Path, process::ExitCode, sync::Arc};
 
 use continuum_config::{Config, Loaded, model::LogFormat};
 use continuum_runtime::{
-    tasks::{How, Tasks},
+    tasks::{How, Spawner, Tasks},
     telemetry::{self, LevelHandle},
 };
 use tokio::signal::unix::{SignalKind, signal};
@@ -65,6 +65,7 @@ pub fn router(file: &Path) -> Result<ExitCode, Error> {
         tracing::warn!(path = warning.path, line = warning.line, "{}", warning.message);
     }
     raise_file_limit();
+    picture(&loaded.config);
     runtime(&loaded.config)
         .map_err(Error::Runtime)?
         .block_on(run(file, loaded.config, level))
@@ -111,10 +112,33 @@ fn raise_file_limit() {
     }
 }
 
+/// What this process is about to be, in one line; what is missing for it was said in warnings.
+fn picture(config: &Config) {
+    let dynamo = &config.dynamo;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        threads = threads(config),
+        backends = config.backends.len(),
+        discovery = if dynamo.enabled {
+            dynamo.discovery.source.as_str()
+        } else {
+            "off"
+        },
+        namespaces = ?if dynamo.enabled { dynamo.discovery.namespaces() } else { Vec::new() },
+        pinning = BUILD.dynamo && dynamo.enabled && config.disaggregated(),
+        fallback = config.disaggregated_serving.fallback_to_unified,
+        "continuum-router starts"
+    );
+}
+
+fn threads(config: &Config) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    config.server.threads.map_or(cores, usize::from)
+}
+
 /// One thread where there is one core: it then needs no locks between threads and wakes nobody.
 fn runtime(config: &Config) -> std::io::Result<tokio::runtime::Runtime> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = config.server.threads.map_or(cores, usize::from);
+    let threads = threads(config);
     let mut builder = if threads == 1 {
         tokio::runtime::Builder::new_current_thread()
     } else {
@@ -123,17 +147,46 @@ fn runtime(config: &Config) -> std::io::Result<tokio::runtime::Runtime> {
     builder.worker_threads(threads).enable_all().build()
 }
 
-async fn run(file: &Path, config: Config, level: LevelHandle) -> Result<ExitCode, Error> {
-    let tasks = Tasks::new();
-    let spawner = tasks.spawner();
+/// A router that serves, and where.
+pub struct Serving {
+    /// What it serves with.
+    pub app: Arc<App>,
+    /// Takes new configurations over.
+    pub reloader: Arc<Reloader>,
+    /// Addresses for clients, in configured order.
+    pub clients: Vec<String>,
+    /// Address for operators.
+    pub operators: String,
+    /// Address for scrapers.
+    pub scrapers: Option<String>,
+}
+
+/// Binds every listener, then starts what works in the background, then serves: a router that cannot listen does
+/// nothing.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn start(
+    file: &Path,
+    config: Config,
+    level: LevelHandle,
+    spawner: &Spawner,
+) -> Result<Serving, Error> {
     let listeners = Listener::bind_all(&config.server).await?;
     let operators = Listener::bind(&config.admin.bind_address, None).await?;
     let scrapers = match &config.telemetry.metrics_bind_address {
         Some(address) => Some(Listener::bind(address, None).await?),
         None => None,
     };
-    let app = App::start(config, &spawner)?;
-    let reloader = Reloader::start(file, app.clone(), level, &spawner)?;
+    let app = App::start(config, spawner)?;
+    let reloader = Reloader::start(file, app.clone(), level, spawner)?;
+    let serving = Serving {
+        app: app.clone(),
+        reloader: reloader.clone(),
+        clients: listeners.iter().map(Listener::address).collect(),
+        operators: operators.address(),
+        scrapers: scrapers.as_ref().map(Listener::address),
+    };
     for listener in listeners {
         let app = app.clone();
         spawner.essential("server", |stop| async move {
@@ -143,8 +196,14 @@ async fn run(file: &Path, config: Config, level: LevelHandle) -> Result<ExitCode
             Ok(())
         });
     }
-    admin::serve(operators, scrapers, app.clone(), reloader);
-    stop(tasks, &app).await
+    admin::serve(operators, scrapers, app, reloader);
+    Ok(serving)
+}
+
+async fn run(file: &Path, config: Config, level: LevelHandle) -> Result<ExitCode, Error> {
+    let tasks = Tasks::new();
+    let serving = start(file, config, level, &tasks.spawner()).await?;
+    stop(tasks, &serving.app).await
 }
 
 /// Waits for the signal, then lets the requests in flight finish; a second signal ends them.

@@ -54,9 +54,9 @@ struct Candidate {
 
 /// Answers a dry run: of a name and a prompt length, or of a request body as a client would send it.
 pub(super) async fn answer(app: &App, request: Request<Incoming>) -> Result<Response<Body>, Error> {
-    let (head, body) = request.into_parts();
+    let (head, mut body) = request.into_parts();
     let (model, prompt_tokens) = if head.method == Method::POST {
-        let body = proxy::read_body(body, app.live().body_limit).await?;
+        let body = proxy::read_body(&mut body, app.live().body_limit).await?;
         let inspected = body::inspect(&body, Disclosure::Hidden)?;
         (inspected.model.clone(), inspected.prompt.estimated_tokens())
     } else {

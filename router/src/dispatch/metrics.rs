@@ -156,9 +156,9 @@ impl Metrics {
         for phase in Phase::ALL {
             let _zero = errors.with_label_values(&[phase.as_str()]);
         }
-        for cause in ["stale", "suspect", "lottery"] {
+        for cause in Repicked::ALL {
             for result in ["success", "failure"] {
-                let _zero = repicks.with_label_values(&[cause, result]);
+                let _zero = repicks.with_label_values(&[cause.as_str(), result]);
             }
         }
         let idle_connection = retries.with_label_values(&[Retry::IdleConnection.as_str()]);
@@ -237,6 +237,9 @@ pub enum Repicked {
 }
 
 impl Repicked {
+    /// Every cause.
+    pub const ALL: [Self; 3] = [Self::Stale, Self::Suspect, Self::Lottery];
+
     /// The label value.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

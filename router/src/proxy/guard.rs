@@ -38,6 +38,8 @@ struct Open {
     app: Arc<App>,
     route: Route,
     started: Instant,
+    /// Workers of the fleet were considered for it.
+    considered: bool,
 }
 
 impl Guard {
@@ -57,8 +59,16 @@ impl Guard {
                 app: app.clone(),
                 route,
                 started,
+                considered: false,
             }),
         })
+    }
+
+    /// Workers of the fleet are considered for the request.
+    pub(super) fn considered(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.considered = true;
+        }
     }
 
     pub(super) fn started(&self) -> Instant {
@@ -94,6 +104,9 @@ impl Drop for Guard {
 impl Open {
     fn end(self, path: Path, class: StatusClass) {
         self.app.in_flight.0.fetch_sub(1, Relaxed);
+        if self.considered {
+            self.app.requests.considered(path);
+        }
         self.app
             .requests
             .end(self.route, path, class, self.started.elapsed());

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{Body, refused};
+use super::Body;
 use crate::{
     app::{App, NotReady},
     error::Error,
@@ -16,15 +16,17 @@ use crate::{
 };
 
 /// Answers a local route of the data plane.
-pub(super) fn answer(app: &App, route: Route, path: &str, request_id: &HeaderValue) -> Response<Body> {
-    let answered = match route {
-        Route::Models => Ok(json(
-            StatusCode::OK,
-            with_models(app, |models| models.list(created())),
-        )),
-        Route::Model => model(app, path),
-        Route::Health | Route::Live => Ok(status(StatusCode::OK, "ok")),
-        Route::Ready => Ok(ready(app)),
+pub(super) fn answer(
+    app: &App,
+    route: Route,
+    path: &str,
+    request_id: &HeaderValue,
+) -> Result<Response<Body>, Error> {
+    let mut response = match route {
+        Route::Models => json(StatusCode::OK, with_models(app, |models| models.list(created()))),
+        Route::Model => model(app, path)?,
+        Route::Health | Route::Live => status(StatusCode::OK, "ok"),
+        Route::Ready => ready(app),
         Route::ChatCompletions
         | Route::Completions
         | Route::Embeddings
@@ -35,15 +37,10 @@ pub(super) fn answer(app: &App, route: Route, path: &str, request_id: &HeaderVal
         | Route::Rerank
         | Route::Score
         | Route::Classify
-        | Route::Pooling => Err(Error::Internal("a relayed route was asked for a local answer")),
+        | Route::Pooling => return Err(Error::Internal("a relayed route was asked for a local answer")),
     };
-    match answered {
-        Ok(mut response) => {
-            response.headers_mut().insert(X_REQUEST_ID, request_id.clone());
-            response
-        }
-        Err(error) => refused(&error, request_id),
-    }
+    response.headers_mut().insert(X_REQUEST_ID, request_id.clone());
+    Ok(response)
 }
 
 /// Readiness, for probes on any listener.
