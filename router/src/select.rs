@@ -221,6 +221,14 @@ impl Pins for Selection<'_> {
         self.renamed.store(rename.is_some(), Relaxed);
     }
 
+    fn listed(&self, replica: &Backend) -> Option<bool> {
+        let asked = replica.lists(self.inspected.model.as_str());
+        match self.mapped {
+            Some(mapped) if asked == Some(false) => replica.lists(mapped.as_str()),
+            _ => asked,
+        }
+    }
+
     fn standing(&self, pin: &Pin) -> Standing {
         let view = self.fleet.view();
         Standing {

@@ -69,12 +69,16 @@ impl ShimPool {
 
     /// The usable replica with the fewest exchanges, of those not tried yet. One that has just failed to answer,
     /// or whose list lacks the model, comes after all others. Ties go round.
-    pub(crate) fn choose(&self, model: &str, tried: Tried) -> Option<(usize, &Arc<Backend>)> {
+    pub(crate) fn choose(
+        &self,
+        tried: Tried,
+        listed: impl Fn(&Backend) -> Option<bool>,
+    ) -> Option<(usize, &Arc<Backend>)> {
         let start = self.cursor.fetch_add(1, Relaxed);
         let candidates = rotated(&self.replicas, start)
             .filter(|(index, replica)| !tried.has(*index) && replica.is_usable())
             .map(|(index, replica)| {
-                let lacking = replica.lists(model) == Some(false);
+                let lacking = listed(replica) == Some(false);
                 (
                     (replica.is_cooling(), lacking, replica.in_flight()),
                     index,

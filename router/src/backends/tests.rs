@@ -241,7 +241,7 @@ async fn a_pool_prefers_replicas_that_are_idle_fit_and_list_the_model() {
     let pool = set.pools().next().unwrap();
     let (a, b) = (world.backend("a"), world.backend("b"));
     let chosen = |model: &str, tried| {
-        pool.choose(model, tried)
+        pool.choose(tried, |replica| replica.lists(model))
             .map(|(_, replica)| replica.name().to_string())
     };
     until(&stubs[0], || a.listing().is_some()).await;

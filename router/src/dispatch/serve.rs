@@ -62,6 +62,10 @@ pub trait Pins: Send + Sync {
     /// Writes the pin into the outbound head, and edits the body where this replica needs it.
     fn dress(&self, pin: &Self::Pin, replica: &Backend, headers: &mut HeaderMap, body: &mut Bytes);
 
+    /// Whether the replica's own list holds the model under a name that [`Self::dress`] leaves in the body for it;
+    /// `None` when it has no list yet.
+    fn listed(&self, replica: &Backend) -> Option<bool>;
+
     /// What the newest view says.
     fn standing(&self, pin: &Self::Pin) -> Standing;
 
@@ -183,7 +187,6 @@ async fn in_pool<P: Pins>(
     first: P::Pin,
     metrics: &Metrics,
 ) -> Result<Served<P::Pin>, Error> {
-    let model = ask.model.as_str();
     let mut pin = first;
     let mut attempts: Option<Attempts> = None;
     let mut tried = Tried::default();
@@ -193,7 +196,7 @@ async fn in_pool<P: Pins>(
     loop {
         let choice = set
             .pool(pins.graph(&pin))
-            .and_then(|pool| Some((pool, pool.choose(model, tried)?)));
+            .and_then(|pool| Some((pool, pool.choose(tried, |replica| pins.listed(replica))?)));
         let Some((pool, (index, replica))) = choice else {
             return Err(Error::DecodeFailed { first: first_status });
         };
@@ -206,6 +209,10 @@ async fn in_pool<P: Pins>(
         }
         let refused = match try_pin(ask, replica, pins, &pin).await? {
             Came::Good(served) => {
+                if pins.listed(replica) == Some(false) {
+                    // It serves what its list lacks: the list is old.
+                    replica.refresh_listing();
+                }
                 if repick.succeeded() {
                     pins.suspect_refused();
                 }
@@ -335,7 +342,7 @@ async fn try_pin<P: Pins>(
         prefill_pool_now: standing.prefill_pool_now,
         pins_live: standing.pins_live,
         sets_in_pool: standing.sets_in_pool,
-        model_listed: replica.lists(ask.model.as_str()),
+        model_listed: pins.listed(replica),
     };
     let means = meaning(came_back, &facts);
     if means == Meaning::ModelNotReady {

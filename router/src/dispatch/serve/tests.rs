@@ -84,6 +84,10 @@ impl Pins for Script {
         headers.insert("x-dynamo-worker-instance-id", pin.number.into());
     }
 
+    fn listed(&self, replica: &Backend) -> Option<bool> {
+        replica.lists("m")
+    }
+
     fn standing(&self, _pin: &Pin) -> Standing {
         self.standing
     }
@@ -183,6 +187,13 @@ impl World {
 
     fn shim(&self, index: usize) -> Arc<Backend> {
         Arc::clone(self.backends.load().backend(&format!("shim{index}")).unwrap())
+    }
+
+    /// Waits until the first replica's model list has been read.
+    async fn listed(&self) {
+        while self.shim(0).listing().is_none() {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[track_caller]
@@ -491,6 +502,20 @@ async fn a_client_error_is_relayed_whole() {
 }
 
 #[tokio::test]
+async fn a_list_that_lacks_what_is_served_is_read_again() {
+    let shim = stub(|_| stub::json(200, "{}")).await;
+    shim.list_models(&["other"]);
+    let world = World::new(&[shim.url()], &[]);
+    let replica = world.shim(0);
+    world.listed().await;
+    shim.list_models(&["m"]);
+    while replica.lists("m") == Some(false) {
+        let answer = world.pinned(&mut world.script(1, LIVE), false).await.unwrap();
+        assert_eq!(text(hand_on(answer)).await.0, 200);
+    }
+}
+
+#[tokio::test]
 async fn a_shim_is_never_asked_without_pins() {
     let shim = stub(|_| stub::json(200, "{}")).await;
     let world = World::new(&[shim.url()], &[]);
@@ -729,35 +754,55 @@ async fn the_backends_key_is_sent() {
     assert_eq!(other.seen()[0].header("authorization"), Some("Bearer secret"));
 }
 
+/// Why the first of the tasks failed that fails at all.
+async fn first_failure(tasks: &mut tokio::task::JoinSet<()>) -> tokio::task::JoinError {
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(failed) = ended {
+            return failed;
+        }
+    }
+    std::future::pending().await
+}
+
 /// A thousand streams at once, each with one of five endings; afterwards nothing of them is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_left_of_a_thousand_streams() {
-    let gate = Gate::default();
-    let held = gate.clone();
+    let all = tokio::time::timeout(Duration::from_secs(60), thousand_streams()).await;
+    assert!(all.is_ok(), "something is left, or never came");
+}
+
+async fn thousand_streams() {
+    let gate = Arc::new(Mutex::new(Gate::default()));
+    let current = Arc::clone(&gate);
     let shim = stub(move |seen| {
+        let held = current.lock().unwrap().clone();
         let mut acts = vec![stub::stream_head(), stub::chunk("data: 1\n\n")];
         match pin_of(seen) {
             // Finishes.
-            "0" => acts.extend([
-                Act::Hold(held.clone()),
-                stub::chunk("data: 2\n\n"),
-                stub::last_chunk(),
-            ]),
+            "0" => acts.extend([Act::Hold(held), stub::chunk("data: 2\n\n"), stub::last_chunk()]),
             // The client leaves.
             "1" => acts.push(Act::UntilPeerLeaves),
             // Resets.
-            "2" => acts.extend([Act::Hold(held.clone()), Act::Reset]),
+            "2" => acts.extend([Act::Hold(held), Act::Reset]),
             // Breaks off inside an event.
-            "3" => acts.extend([Act::Hold(held.clone()), stub::chunk("data: {"), Act::Close]),
+            "3" => acts.extend([Act::Hold(held), stub::chunk("data: {"), Act::Close]),
             // Never answers; the client leaves before the head.
             _ => acts = vec![Act::UntilPeerLeaves],
         }
         acts
     })
     .await;
-    let world = Arc::new(World::new(&[shim.url()], &[]));
+    let world = World::with(&[shim.url()], &[], |config| {
+        // Nothing but the streams: no check may borrow a connection, and a thousand connects may take a while.
+        config.backends[0].health.interval = Duration::from_secs(3600);
+        config.backends[0].connect_timeout = Duration::from_secs(60);
+        config.backends[0].pool.idle_timeout = Duration::from_secs(3600);
+    });
+    let world = Arc::new(world);
+    world.listed().await;
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     for _round in 0..2 {
+        *gate.lock().unwrap() = Gate::default();
         let mut streams = tokio::task::JoinSet::new();
         let mut hanging = tokio::task::JoinSet::new();
         let begun = Arc::new(tokio::sync::Semaphore::new(0));
@@ -792,8 +837,11 @@ async fn nothing_is_left_of_a_thousand_streams() {
                 streams.spawn(stream);
             }
         }
-        let _all = begun.acquire_many(800).await.unwrap();
-        gate.open();
+        tokio::select! {
+            all = begun.acquire_many(800) => drop(all.unwrap()),
+            ended = first_failure(&mut streams) => panic!("{ended}"),
+        }
+        gate.lock().unwrap().open();
         while let Some(ended) = streams.join_next().await {
             ended.unwrap();
         }
