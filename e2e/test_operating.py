@@ -142,7 +142,7 @@ def test_a_drain_finishes_the_streams(routers, disagg):
 
 def test_a_second_signal_ends_at_once(routers, disagg):
     router = routers(disagg)
-    thread = threading.Thread(target=lambda: ask(router.url, chat(stream=True, max_tokens=30000)))
+    thread = threading.Thread(target=lambda: ask(router.url, chat(stream=True, max_tokens=6000)))
     thread.start()
     eventually(lambda: router.metric("continuum_requests_in_flight") == 1, 10, "the stream is running", every=0.02)
     router.process.terminate()
@@ -159,14 +159,19 @@ def test_a_restarted_router_serves_at_once(routers, disagg):
     router.process.kill()
     router.start()
     # Ready means that the view is there: the very first request is answered.
-    pairs = [check_pair(ask(router.url, chat())) for _ in range(8)]
-    assert sorted({decode for _, decode in pairs}) == disagg.ids("decode")
+    check_pair(ask(router.url, chat()))
+    check_uses_all(router, disagg)
 
 
 def test_several_routers_share_a_fleet(routers, disagg):
     for router in (routers(disagg), routers(disagg)):
-        pairs = [check_pair(ask(router.url, chat())) for _ in range(8)]
-        assert sorted({decode for _, decode in pairs}) == disagg.ids("decode")
+        check_uses_all(router, disagg)
+
+
+def check_uses_all(router, disagg):
+    """Every decode worker gets its share, as soon as none has work left from an earlier test: a router goes by their load."""
+    used = set()
+    eventually(lambda: used.add(check_pair(ask(router.url, chat()))[1]) or sorted(used) == disagg.ids("decode"), 30, "all are used")
 
 
 def test_the_published_template_serves(routers, disagg):
