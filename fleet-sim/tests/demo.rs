@@ -1,4 +1,5 @@
 //! The simulated fleet, used as the router uses it: its records, its socket, its frontend.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{path::Path, time::Duration};
 

@@ -15,11 +15,14 @@ use crate::{
     backends::{self, Backends},
     dispatch,
     live::Live,
-    metrics::{Requests, Selections},
+    metrics::Requests,
     proxy::InFlight,
 };
 #[cfg(feature = "dynamo")]
-use crate::{fleet::Fleet, metrics::FleetCollector};
+use crate::{
+    fleet::Fleet,
+    metrics::{FleetCollector, Selections},
+};
 
 /// Everything that serves requests.
 pub struct App {
@@ -28,6 +31,7 @@ pub struct App {
     /// Counters of requests.
     pub requests: Requests,
     /// Counters of selections.
+    #[cfg(feature = "dynamo")]
     pub selections: Selections,
     /// Configured servers.
     pub backends: Backends,
@@ -91,6 +95,7 @@ impl App {
         drop(config_changes);
         Ok(Arc::new(Self {
             requests: Requests::register(&registry)?,
+            #[cfg(feature = "dynamo")]
             selections: Selections::register(&registry)?,
             backends,
             #[cfg(feature = "dynamo")]

@@ -6,17 +6,18 @@
 pub mod catalogue;
 #[cfg(feature = "dynamo")]
 mod fleet;
+#[cfg(feature = "dynamo")]
+mod selections;
 
 use std::{sync::OnceLock, time::Duration};
 
-use continuum_routing::picker::{NoPick, Pick, Reason};
 use http::StatusCode;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
 #[cfg(feature = "dynamo")]
-pub use self::fleet::FleetCollector;
+pub use self::{fleet::FleetCollector, selections::Selections};
 use crate::{dispatch::relay::End, ingress::routes::Route};
 
 /// Upper bounds of request durations, seconds: from a refusal to a long generation.
@@ -223,54 +224,6 @@ impl Requests {
                 )
             },
         )
-    }
-}
-
-/// `continuum_dynamo_selection_total`.
-pub struct Selections {
-    decode: [IntCounter; Reason::ALL.len()],
-    prefill: [IntCounter; Reason::ALL.len()],
-}
-
-impl Selections {
-    /// Registers the family.
-    ///
-    /// # Errors
-    /// When it is registered already.
-    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let family = IntCounterVec::new(
-            Opts::new(
-                "continuum_dynamo_selection_total",
-                "Selections of a worker, by role and reason.",
-            ),
-            &["role", "reason"],
-        )?;
-        registry.register(Box::new(family.clone()))?;
-        let of = |role: &str| Reason::ALL.map(|reason| family.with_label_values(&[role, reason.as_str()]));
-        Ok(Self {
-            decode: of("decode"),
-            prefill: of("prefill"),
-        })
-    }
-
-    pub(crate) fn count(&self, picked: &Result<Pick, NoPick>) {
-        let Some((decode, prefill)) = reasons(picked) else {
-            return;
-        };
-        for (counters, reason) in [(&self.decode, decode), (&self.prefill, prefill)] {
-            if let Some(counter) = counters.get(reason as usize) {
-                counter.inc();
-            }
-        }
-    }
-}
-
-/// The reasons of a pick: decode, then prefill.
-const fn reasons(picked: &Result<Pick, NoPick>) -> Option<(Reason, Reason)> {
-    match picked {
-        Ok(pick) => Some((pick.decode_reason, pick.prefill_reason)),
-        Err(NoPick::NoModel) => None,
-        Err(NoPick::NotReady | NoPick::NoCandidate) => Some((Reason::NoCandidate, Reason::NoCandidate)),
     }
 }
 

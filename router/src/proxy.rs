@@ -1,6 +1,8 @@
 //! One request, from its head to the last byte of its answer.
 
 mod body;
+#[cfg_attr(not(feature = "dynamo"), path = "proxy/no_fleet.rs")]
+mod fleet;
 mod guard;
 mod intake;
 pub mod limits;
@@ -9,12 +11,13 @@ mod local;
 use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
+use continuum_fleet::ids::Namespace;
 use http::{HeaderValue, Request, Response, request};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use self::guard::Guard;
 pub use self::{body::Body, guard::InFlight};
+use self::{fleet::Pin, guard::Guard};
 pub(crate) use self::{
     intake::read_body,
     local::{json, ready, status},
@@ -29,10 +32,10 @@ use crate::{
     ingress::{
         answer::{self, Made, Rename, RoutingPath},
         body::{self as request_body, Inspected},
+        pin_headers::Pinned,
         routes::{Route, Service},
         strip::{self, Accepted, Credentials, Disclosure},
     },
-    live::Live,
     metrics::Path,
 };
 
@@ -108,10 +111,8 @@ async fn relay(
         Err(error) => return Err((error, guard)),
     };
     let ask = ask(head, &inspected, inspected.outbound(&body, None), guard.started());
-    #[cfg(feature = "dynamo")]
-    if route.service() == Service::Pinned && live.pinning {
-        guard.considered();
-        match pinned(app, &live, &ask, &inspected, &body).await {
+    if route.service() == Service::Pinned {
+        match fleet::answer(app, &live, &ask, &inspected, &body, &mut guard).await {
             Ok(Some(done)) => return Ok(finish(done, &inspected, told, guard)),
             Ok(None) => {}
             Err(error) => return Err((error, guard)),
@@ -130,12 +131,6 @@ async fn relay(
     }
 }
 
-/// What the fleet pins; nothing in a build without fleets.
-#[cfg(feature = "dynamo")]
-type Pin = crate::select::Pin;
-#[cfg(not(feature = "dynamo"))]
-type Pin = Infallible;
-
 /// An answered request.
 struct Done {
     served: Served<Pin>,
@@ -144,67 +139,22 @@ struct Done {
     renamed: Option<String>,
 }
 
+/// A pinned worker, as the head of an answer may tell it.
+struct Worker {
+    namespace: Namespace,
+    pinned: Pinned,
+}
+
+impl Worker {
+    fn told(&self) -> (&str, Pinned) {
+        (self.namespace.as_str(), self.pinned)
+    }
+}
+
 /// What is told to the client about the making of its answer.
 struct Told<'a> {
     request_id: &'a HeaderValue,
     disclosure: Disclosure,
-}
-
-/// Serves a request by the fleet. `None`: no worker of the fleet serves the model, ordinary routing may.
-#[cfg(feature = "dynamo")]
-async fn pinned(
-    app: &App,
-    live: &Live,
-    ask: &Ask,
-    inspected: &Inspected,
-    body: &Bytes,
-) -> Result<Option<Done>, Error> {
-    use crate::select::Selection;
-    use continuum_routing::picker::NoPick;
-
-    let set = app.backends.load();
-    let may_fall_back = live.config.disaggregated_serving.fallback_to_unified;
-    let mut selection = Selection::new(&app.fleet, live, &set, &app.selections, inspected, body);
-    let first = match selection.pick() {
-        Ok(pin) => pin,
-        Err(NoPick::NoModel) => return Ok(None),
-        Err(NoPick::NotReady | NoPick::NoCandidate)
-            if may_fall_back && set.choose(ask.model.as_str(), &[]).is_some() =>
-        {
-            let served = serve::unpinned(ask, &set).await?;
-            return Ok(Some(Done {
-                served,
-                path: Path::Unified,
-                renamed: None,
-            }));
-        }
-        Err(NoPick::NotReady) => {
-            return Err(Error::ModelNotReady {
-                model: ask.model.clone(),
-            });
-        }
-        Err(NoPick::NoCandidate) => {
-            return Err(Error::NoCandidate {
-                model: ask.model.clone(),
-            });
-        }
-    };
-    let metrics = app.backends.metrics();
-    let served = serve::pinned(ask, &set, &mut selection, first, may_fall_back, metrics).await?;
-    let path = match &served.pin {
-        None => Path::Unified,
-        Some(pin) if pin.pick.prefill.is_some() => Path::Disaggregated,
-        Some(_) => Path::Aggregated,
-    };
-    let renamed = selection
-        .renamed()
-        .filter(|_| served.pin.is_some())
-        .map(ToString::to_string);
-    Ok(Some(Done {
-        served,
-        path,
-        renamed,
-    }))
 }
 
 fn ask(mut head: request::Parts, inspected: &Inspected, body: Bytes, started: Instant) -> Ask {
@@ -230,12 +180,12 @@ fn finish(mut done: Done, inspected: &Inspected, told: &Told<'_>, guard: Guard) 
         .as_deref()
         .and_then(|mapped| renaming(&done.served, mapped, inspected));
     let backend = done.served.backend.clone();
-    let (decode, prefill) = pins(&done.served);
+    let (decode, prefill) = fleet::pins(&done.served);
     let made = Made {
         path: routing_path(done.path),
         backend: backend.name(),
-        decode: decode.as_ref().map(borrowed),
-        prefill: prefill.as_ref().map(borrowed),
+        decode: decode.as_ref().map(Worker::told),
+        prefill: prefill.as_ref().map(Worker::told),
     };
     answer::head(
         &mut done.served.head.headers,
@@ -260,32 +210,6 @@ fn renaming(served: &Served<Pin>, mapped: &str, inspected: &Inspected) -> Option
         return None;
     };
     Some(Rename::new(framing, mapped, inspected.model.as_str()))
-}
-
-type Worker = (String, crate::ingress::pin_headers::Pinned);
-
-fn borrowed((namespace, pinned): &Worker) -> (&str, crate::ingress::pin_headers::Pinned) {
-    (namespace, *pinned)
-}
-
-/// The pinned workers, as the head of the answer may tell them: decode, then prefill.
-#[cfg(feature = "dynamo")]
-fn pins(served: &Served<Pin>) -> (Option<Worker>, Option<Worker>) {
-    let Some(pin) = &served.pin else {
-        return (None, None);
-    };
-    let tell = |chosen: &continuum_routing::picker::Chosen| {
-        (
-            chosen.worker.key.namespace.to_string(),
-            crate::select::pinned(chosen),
-        )
-    };
-    (Some(tell(&pin.pick.decode)), pin.pick.prefill.as_ref().map(tell))
-}
-
-#[cfg(not(feature = "dynamo"))]
-fn pins(_: &Served<Pin>) -> (Option<Worker>, Option<Worker>) {
-    (None, None)
 }
 
 const fn routing_path(path: Path) -> RoutingPath {

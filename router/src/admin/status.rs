@@ -1,16 +1,12 @@
 //! `GET /admin/status`: the process at one look.
 
-use std::collections::BTreeMap;
+#[cfg(feature = "dynamo")]
+mod fleet;
 
 use serde::Serialize;
 
 use super::{Admin, config::Reload, moment};
-use crate::{
-    app::{App, NotReady},
-    backends::Backend,
-    cli::BUILD,
-    reload::Outcome,
-};
+use crate::{app::NotReady, backends::Backend, cli::BUILD, reload::Outcome};
 
 /// The answer.
 #[derive(Serialize)]
@@ -26,9 +22,9 @@ pub(super) struct Status {
     requests_in_flight: u32,
     config: Config,
     #[cfg(feature = "dynamo")]
-    discovery: Discovery,
+    discovery: fleet::Discovery,
     #[cfg(feature = "dynamo")]
-    subscriptions: BTreeMap<&'static str, usize>,
+    subscriptions: fleet::Subscriptions,
     pools: Vec<Pool>,
     backends: Vec<Server>,
 }
@@ -51,25 +47,6 @@ struct Config {
     last_reload: Option<Reload>,
     /// Changed fields that only a new process takes.
     restart_needed: Vec<&'static str>,
-}
-
-#[cfg(feature = "dynamo")]
-#[derive(Serialize)]
-struct Discovery {
-    enabled: bool,
-    source: Option<&'static str>,
-    supported: bool,
-    namespaces: Vec<String>,
-    connected: bool,
-    synced: bool,
-    stale: bool,
-    restarts: u64,
-    passes: u64,
-    last_error: Option<String>,
-    /// Number of the view.
-    generation: u64,
-    /// Workers by role.
-    workers: BTreeMap<&'static str, usize>,
 }
 
 /// The shim replicas of a namespace.
@@ -112,9 +89,9 @@ impl Status {
             requests_in_flight: app.in_flight.count(),
             config: Config::of(admin),
             #[cfg(feature = "dynamo")]
-            discovery: Discovery::of(app),
+            discovery: fleet::Discovery::of(app),
             #[cfg(feature = "dynamo")]
-            subscriptions: subscriptions(app),
+            subscriptions: fleet::subscriptions(app),
             pools: set
                 .pools()
                 .map(|pool| Pool {
@@ -148,41 +125,6 @@ impl Config {
             restart_needed: admin.reloader.restart_needed(),
         }
     }
-}
-
-#[cfg(feature = "dynamo")]
-impl Discovery {
-    fn of(app: &App) -> Self {
-        let status = app.fleet.status();
-        let mut workers = BTreeMap::new();
-        for worker in app.fleet.view().workers.values() {
-            *workers.entry(worker.role.as_str()).or_default() += 1;
-        }
-        Self {
-            enabled: status.enabled,
-            source: status.source.map(continuum_discovery::SourceKind::as_str),
-            supported: status.supported,
-            namespaces: status.namespaces.iter().map(ToString::to_string).collect(),
-            connected: status.connected,
-            synced: status.synced,
-            stale: status.stale,
-            restarts: status.restarts,
-            passes: status.passes,
-            last_error: status.last_error.clone(),
-            generation: app.fleet.generation(),
-            workers,
-        }
-    }
-}
-
-#[cfg(feature = "dynamo")]
-fn subscriptions(app: &App) -> BTreeMap<&'static str, usize> {
-    use continuum_events::status::State;
-    let mut states: BTreeMap<_, _> = State::ALL.map(|state| (state.as_str(), 0)).into();
-    for row in app.fleet.subscriptions() {
-        *states.entry(row.state.as_str()).or_default() += 1;
-    }
-    states
 }
 
 impl Server {

@@ -8,7 +8,7 @@ use std::sync::{
 use http::StatusCode;
 use tokio::time::Instant;
 
-use super::Pin;
+use super::fleet::{self, Pin};
 use crate::{
     app::App,
     dispatch::relay::{End, Hooks},
@@ -65,6 +65,7 @@ impl Guard {
     }
 
     /// Workers of the fleet are considered for the request.
+    #[cfg(feature = "dynamo")]
     pub(super) fn considered(&mut self) {
         if let Some(open) = &mut self.open {
             open.considered = true;
@@ -127,9 +128,8 @@ impl Hooks for Ending {
         open.app
             .requests
             .first_byte(open.route, self.path, open.started.elapsed());
-        #[cfg(feature = "dynamo")]
         if let Some(pin) = &self.pin {
-            pin.booking.first_byte(open.app.fleet.now());
+            fleet::first_byte(&open.app, pin);
         }
     }
 

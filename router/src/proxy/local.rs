@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::Body;
+use super::{Body, fleet};
 use crate::{
     app::{App, NotReady},
     error::Error,
@@ -93,37 +93,8 @@ fn created() -> u64 {
 fn with_models<T>(app: &App, then: impl FnOnce(&Models<'_>) -> T) -> T {
     let live = app.live();
     let set = app.backends.load();
-    #[cfg(feature = "dynamo")]
-    let served = if live.pinning {
-        app.fleet.table().served()
-    } else {
-        Vec::new()
-    };
-    let mut offers = Vec::new();
-    #[cfg(feature = "dynamo")]
-    {
-        use continuum_fleet::view::NameKind;
-        let offered = served.iter().filter(|name| {
-            name.ready
-                && set.pool(&name.graph).is_some_and(|pool| {
-                    pool.is_usable() && (name.kind == NameKind::Base || pool.lists(name.name.as_str()))
-                })
-        });
-        for name in offered {
-            let model_len = name.max_model_len;
-            offers.push(Offer {
-                id: name.name.as_str(),
-                owner: Owner::Fleet,
-                max_model_len: model_len,
-            });
-            let mapped = live.model_map.iter().filter(|(_, target)| **target == name.name);
-            offers.extend(mapped.map(|(asked, _)| Offer {
-                id: asked.as_str(),
-                owner: Owner::Mapped,
-                max_model_len: model_len,
-            }));
-        }
-    }
+    let served = fleet::served(app, &live);
+    let mut offers = fleet::offers(&served, &live, &set);
     let listings: Vec<_> = set
         .iter()
         .filter(|backend| backend.is_usable() && !backend.is_shim() && !backend.settings().internal)

@@ -1,0 +1,134 @@
+//! What a build with fleets does for a pinned route.
+
+use bytes::Bytes;
+use continuum_fleet::view::NameKind;
+use continuum_routing::picker::{Chosen, NoPick, Served};
+
+use super::{Done, Worker, guard::Guard};
+use crate::{
+    app::App,
+    backends::Set,
+    dispatch::serve::{self, Ask},
+    error::Error,
+    ingress::{
+        body::Inspected,
+        models::{Offer, Owner},
+    },
+    live::Live,
+    metrics::Path,
+    select::{self, Selection},
+};
+
+/// Picked and booked workers.
+pub(super) use crate::select::Pin;
+
+/// Serves a request by the fleet. `None`: no worker of the fleet serves the model, ordinary routing may.
+pub(super) async fn answer(
+    app: &App,
+    live: &Live,
+    ask: &Ask,
+    inspected: &Inspected,
+    body: &Bytes,
+    guard: &mut Guard,
+) -> Result<Option<Done>, Error> {
+    if !live.pinning {
+        return Ok(None);
+    }
+    guard.considered();
+    let set = app.backends.load();
+    let may_fall_back = live.config.disaggregated_serving.fallback_to_unified;
+    let mut selection = Selection::new(&app.fleet, live, &set, &app.selections, inspected, body);
+    let first = match selection.pick() {
+        Ok(pin) => pin,
+        Err(NoPick::NoModel) => return Ok(None),
+        Err(NoPick::NotReady | NoPick::NoCandidate)
+            if may_fall_back && set.choose(ask.model.as_str(), &[]).is_some() =>
+        {
+            let served = serve::unpinned(ask, &set).await?;
+            return Ok(Some(Done {
+                served,
+                path: Path::Unified,
+                renamed: None,
+            }));
+        }
+        Err(NoPick::NotReady) => {
+            return Err(Error::ModelNotReady {
+                model: ask.model.clone(),
+            });
+        }
+        Err(NoPick::NoCandidate) => {
+            return Err(Error::NoCandidate {
+                model: ask.model.clone(),
+            });
+        }
+    };
+    let metrics = app.backends.metrics();
+    let served = serve::pinned(ask, &set, &mut selection, first, may_fall_back, metrics).await?;
+    let path = match &served.pin {
+        None => Path::Unified,
+        Some(pin) if pin.pick.prefill.is_some() => Path::Disaggregated,
+        Some(_) => Path::Aggregated,
+    };
+    let renamed = selection
+        .renamed()
+        .filter(|_| served.pin.is_some())
+        .map(ToString::to_string);
+    Ok(Some(Done {
+        served,
+        path,
+        renamed,
+    }))
+}
+
+/// The pinned workers, as the head of the answer may tell them: decode, then prefill.
+pub(super) fn pins(served: &serve::Served<Pin>) -> (Option<Worker>, Option<Worker>) {
+    let Some(pin) = &served.pin else {
+        return (None, None);
+    };
+    let tell = |chosen: &Chosen| Worker {
+        namespace: chosen.worker.key.namespace.clone(),
+        pinned: select::pinned(chosen),
+    };
+    (Some(tell(&pin.pick.decode)), pin.pick.prefill.as_ref().map(tell))
+}
+
+/// The names that the fleet serves.
+pub(super) fn served(app: &App, live: &Live) -> Vec<Served> {
+    if live.pinning {
+        app.fleet.table().served()
+    } else {
+        Vec::new()
+    }
+}
+
+/// Those of them, and of `model_map`, that can be asked for now. Aliases and adapters are offered while the
+/// frontends list them.
+pub(super) fn offers<'a>(served: &'a [Served], live: &'a Live, set: &Set) -> Vec<Offer<'a>> {
+    let mut offers = Vec::new();
+    let offered = served.iter().filter(|name| {
+        name.ready
+            && set.pool(&name.graph).is_some_and(|pool| {
+                pool.is_usable() && (name.kind == NameKind::Base || pool.lists(name.name.as_str()))
+            })
+    });
+    for name in offered {
+        let max_model_len = name.max_model_len;
+        offers.push(Offer {
+            id: name.name.as_str(),
+            owner: Owner::Fleet,
+            max_model_len,
+        });
+        let mapped = live.model_map.iter().filter(|(_, target)| **target == name.name);
+        offers.extend(mapped.map(|(asked, _)| Offer {
+            id: asked.as_str(),
+            owner: Owner::Mapped,
+            max_model_len,
+        }));
+    }
+    offers
+}
+
+/// The first byte of a pinned answer: its prefill is done.
+pub(super) fn first_byte(app: &App, pin: &Pin) {
+    pin.booking.first_byte(app.fleet.now());
+}
