@@ -7,7 +7,7 @@ use continuum_runtime::{
     tasks::{How, Spawner, Tasks},
     telemetry::{self, LevelHandle},
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
     admin,
@@ -201,24 +201,39 @@ pub async fn start(
 }
 
 async fn run(file: &Path, config: Config, level: LevelHandle) -> Result<ExitCode, Error> {
+    // Before anybody can reach the listeners: a signal without a receiver kills at once.
+    let signals = Signals::receive().map_err(Error::Runtime)?;
     let tasks = Tasks::new();
     let serving = start(file, config, level, &tasks.spawner()).await?;
-    stop(tasks, &serving.app).await
+    stop(tasks, &serving.app, signals).await
+}
+
+/// What asks the process to stop.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn receive() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }
 
 /// Waits for the signal, then lets the requests in flight finish; a second signal ends them.
-async fn stop(tasks: Tasks, app: &Arc<App>) -> Result<ExitCode, Error> {
-    let signals =
-        || -> std::io::Result<_> { Ok((signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)) };
-    let signals = tokio::sync::Mutex::new(signals().map_err(Error::Runtime)?);
-    let told = || async {
-        let mut signals = signals.lock().await;
-        let (terminate, interrupt) = &mut *signals;
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
+async fn stop(tasks: Tasks, app: &Arc<App>, signals: Signals) -> Result<ExitCode, Error> {
+    let signals = tokio::sync::Mutex::new(signals);
+    let told = || async { signals.lock().await.next().await };
     let grace = app.live().config.server.graceful_period;
     let first = async {
         told().await;

@@ -3,6 +3,8 @@
 //! A connection speaks HTTP/1.1 or HTTP/2, told apart by its first bytes (or by ALPN under TLS). When the process
 //! drains, listeners close, idle connections close, and exchanges in flight go on.
 
+mod exchanges;
+pub mod limits;
 mod tls;
 
 use std::{
@@ -10,8 +12,8 @@ use std::{
     future::Future,
     io,
     path::{Path, PathBuf},
+    pin::pin,
     sync::Arc,
-    time::Duration,
 };
 
 use continuum_config::{
@@ -23,7 +25,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto, graceful::GracefulShutdown},
+    server::conn::auto,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -31,20 +33,15 @@ use tokio::{
     time::timeout,
 };
 use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, info, warn};
 
-/// How long a client may take for the head of a request, and how long a kept-alive connection may idle between
-/// two: as long as common load balancers keep theirs, so that they close first.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
-/// How long a TLS handshake may take.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after a failed accept: out of file descriptors, it fails again at once.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Bytes of a request head: as much as large cookies and tokens need.
-const MAX_HEAD_BYTES: usize = 64 * 1024;
-/// HTTP/2 streams of one connection at a time.
-const MAX_CONCURRENT_STREAMS: u32 = 1024;
+use self::{
+    exchanges::Exchanges,
+    limits::{
+        ACCEPT_PAUSE, DRAIN_IDLE, HANDSHAKE_TIMEOUT, HEAD_TIMEOUT, MAX_CONCURRENT_STREAMS, MAX_HEAD_BYTES,
+    },
+};
 
 /// Why a listener cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -124,11 +121,11 @@ impl Listener {
     where
         H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
-        B: Body + Send + 'static,
+        B: Body + Unpin + Send + 'static,
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let connections = GracefulShutdown::new();
+        let connections = TaskTracker::new();
         let http = Arc::new(protocol());
         info!(address = self.address(), tls = self.tls.is_some(), "listening");
         while let Some(accepted) = stop.run_until_cancelled(self.accept()).await {
@@ -141,20 +138,41 @@ impl Listener {
                 }
             };
             let (tls, http, handle) = (self.tls.clone(), http.clone(), handle.clone());
-            let watcher = connections.watcher();
-            tokio::spawn(async move {
-                let service = hyper::service::service_fn(handle);
-                let Some(stream) = opened(stream, tls).await else {
+            let stop = stop.clone();
+            connections.spawn(async move {
+                let Some(Some(stream)) = stop.run_until_cancelled(opened(stream, tls)).await else {
                     return;
                 };
-                let connection = http.serve_connection(TokioIo::new(stream), service).into_owned();
-                if let Err(error) = watcher.watch(connection).await {
+                let exchanges = Exchanges::default();
+                let counted = exchanges.clone();
+                let service = hyper::service::service_fn(move |request| {
+                    let exchange = counted.begin();
+                    let answering = handle(request);
+                    async move {
+                        answering
+                            .await
+                            .map(|response| response.map(|body| exchange.of(body)))
+                    }
+                });
+                let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+                let ended = tokio::select! {
+                    ended = connection.as_mut() => ended,
+                    () = stop.cancelled() => {
+                        connection.as_mut().graceful_shutdown();
+                        tokio::select! {
+                            ended = connection => ended,
+                            () = exchanges.rested(DRAIN_IDLE) => Ok(()),
+                        }
+                    }
+                };
+                if let Err(error) = ended {
                     debug!(%error, "a client connection ended");
                 }
             });
         }
         drop(self);
-        connections.shutdown().await;
+        connections.close();
+        connections.wait().await;
     }
 
     async fn accept(&self) -> io::Result<Box<dyn Stream>> {

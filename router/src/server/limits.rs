@@ -1,0 +1,18 @@
+//! Limits of connections from clients.
+
+use std::time::Duration;
+
+/// How long a client may take for the head of a request, and how long a kept-alive connection may idle between
+/// two: as long as common load balancers keep theirs, so that they close first.
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
+/// How long a TLS handshake may take.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause after a failed accept: out of file descriptors, it fails again at once.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Bytes of a request head: as much as large cookies and tokens need.
+pub const MAX_HEAD_BYTES: usize = 64 * 1024;
+/// HTTP/2 streams of one connection at a time.
+pub const MAX_CONCURRENT_STREAMS: u32 = 1024;
+/// How long a connection may stay open in a drain without an exchange: a part of a head, or the last bytes of an
+/// answer to a slow reader.
+pub const DRAIN_IDLE: Duration = Duration::from_secs(2);
