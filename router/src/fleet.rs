@@ -10,7 +10,7 @@ use std::sync::{
 };
 
 use arc_swap::{ArcSwap, Guard};
-use continuum_config::Config;
+use continuum_config::{Config, model::Load};
 use continuum_discovery::{Discovery, Status};
 use continuum_events::{StoreSink, supervisor};
 use continuum_fleet::view::FleetView;
@@ -29,6 +29,7 @@ pub struct Fleet {
     over_capacity: Arc<AtomicUsize>,
     subscriptions: supervisor::Handle,
     load_settings: watch::Sender<supervisor::Settings>,
+    max_ranks: watch::Sender<usize>,
     started: Instant,
 }
 
@@ -44,9 +45,8 @@ impl Fleet {
     ) -> Result<Self, prometheus::Error> {
         let started = Instant::now();
         let load = config.borrow().dynamo.load.clone();
-        let store = Arc::new(Store::with_capacity(
-            usize::try_from(load.max_ranks).unwrap_or(usize::MAX),
-        ));
+        let (max_ranks, ranks) = watch::channel(max_ranks_of(&load));
+        let store = Arc::new(Store::with_capacity(*ranks.borrow()));
         let discovery = Discovery::spawn(spawner, config.clone(), registry)?;
         let table = Arc::new(ArcSwap::from_pointee(Table::new(rand::random())));
         let followed = Arc::<Cell<FleetView>>::default();
@@ -67,6 +67,7 @@ impl Fleet {
             store: store.clone(),
             table: table.clone(),
             followed: followed.clone(),
+            max_ranks: ranks,
         };
         let found = discovery.fleet();
         spawner.essential("fleet view", |stop| async move {
@@ -81,6 +82,7 @@ impl Fleet {
             over_capacity,
             subscriptions,
             load_settings,
+            max_ranks,
             started,
         })
     }
@@ -129,6 +131,9 @@ impl Fleet {
             *now = next;
             changed
         });
+        let next = max_ranks_of(&config.dynamo.load);
+        self.max_ranks
+            .send_if_modified(|now| std::mem::replace(now, next) != next);
     }
 
     /// Milliseconds since the fleet was started: the clock of the store.
@@ -144,14 +149,16 @@ struct Follower {
     table: Arc<ArcSwap<Table>>,
     followed: Arc<Cell<FleetView>>,
     over_capacity: Arc<AtomicUsize>,
+    max_ranks: watch::Receiver<usize>,
 }
 
 impl Follower {
-    async fn run(self, found: Arc<Cell<FleetView>>) {
+    async fn run(mut self, found: Arc<Cell<FleetView>>) {
         let mut generation = found.subscribe();
         loop {
             generation.borrow_and_update();
             let view = found.load();
+            self.store.set_capacity(*self.max_ranks.borrow_and_update());
             let (table, followed) = self.table.load().follow(&view, &self.store);
             self.table.store(Arc::new(table));
             self.followed.publish(FleetView::clone(&view));
@@ -162,9 +169,18 @@ impl Follower {
                     "`dynamo.load.max_ranks` is reached: the load of some ranks is not followed"
                 );
             }
-            if generation.changed().await.is_err() {
-                return;
+            tokio::select! {
+                changed = generation.changed() => if changed.is_err() {
+                    return;
+                },
+                changed = self.max_ranks.changed() => if changed.is_err() {
+                    return;
+                },
             }
         }
     }
+}
+
+fn max_ranks_of(load: &Load) -> usize {
+    usize::try_from(load.max_ranks).unwrap_or(usize::MAX)
 }

@@ -93,11 +93,11 @@ pub(super) fn pins(served: &serve::Served<Pin>) -> (Option<Worker>, Option<Worke
 }
 
 /// The names that the fleet serves.
-pub(super) fn served(app: &App, live: &Live) -> Vec<Served> {
+pub(super) fn served(app: &App, live: &Live) -> Arc<[Served]> {
     if live.pinning {
         app.fleet.table().served()
     } else {
-        Vec::new()
+        Arc::default()
     }
 }
 

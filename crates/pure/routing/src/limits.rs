@@ -11,6 +11,10 @@ pub const RANKS_PER_WORKER: u32 = 1_024;
 /// At the cap the one heard from least recently gives way.
 pub const PUBLISHERS_PER_RANK: usize = 8;
 
+/// Publishers of one worker that are remembered as its voices. Brokers relay publishers without a record, and each
+/// restart of one brings a new id: at the cap the oldest of those gives way.
+pub const PUBLISHERS_PER_WORKER: usize = 64;
+
 /// Publishers that the store remembers at once, heard or subscribed to.
 pub const PUBLISHERS: usize = 65_536;
 

@@ -28,6 +28,8 @@ pub(super) struct Index {
     /// Workers that want more keys than they got.
     short: BTreeSet<WorkerKey>,
     publishers: BTreeMap<PublisherId, Heard>,
+    /// Publishers by the worker that their event source names.
+    fed: BTreeMap<WorkerKey, BTreeSet<PublisherId>>,
     scopes: BTreeMap<Scope, Silent>,
     brokered: BTreeSet<Namespace>,
     seen_workers: OrdMap<WorkerKey, Arc<Worker>>,
@@ -92,11 +94,17 @@ impl Index {
             entries: BTreeMap::new(),
             short: BTreeSet::new(),
             publishers: BTreeMap::new(),
+            fed: BTreeMap::new(),
             scopes: BTreeMap::new(),
             brokered: BTreeSet::new(),
             seen_workers: OrdMap::new(),
             seen_publishers: OrdMap::new(),
         }
+    }
+
+    /// Another cap. Ranks that have a key keep it; the next view hands out what became free.
+    pub(super) const fn set_capacity(&mut self, ranks: usize) {
+        self.capacity = ranks;
     }
 
     /// A live worker.
@@ -112,24 +120,6 @@ impl Index {
     /// See [`super::Store::follow`].
     pub(super) fn follow(&mut self, view: &FleetView) -> Followed {
         let mut followed = Followed::default();
-        let before = std::mem::replace(&mut self.seen_publishers, view.publishers.clone());
-        for change in before.diff(&view.publishers) {
-            match change {
-                DiffItem::Add(_, new) => self.publisher_came(new),
-                DiffItem::Update {
-                    old: (_, old),
-                    new: (_, new),
-                } => {
-                    if (&old.namespace, &old.component, old.feeds)
-                        != (&new.namespace, &new.component, new.feeds)
-                    {
-                        self.publisher_left(old);
-                        self.publisher_came(new);
-                    }
-                }
-                DiffItem::Remove(_, old) => self.publisher_left(old),
-            }
-        }
         let before = std::mem::replace(&mut self.seen_workers, view.workers.clone());
         // Departures first: they make room.
         for change in before.diff(&view.workers) {
@@ -152,6 +142,24 @@ impl Index {
                     self.ensure(key, new, &mut followed);
                 }
                 DiffItem::Remove(..) => {}
+            }
+        }
+        let before = std::mem::replace(&mut self.seen_publishers, view.publishers.clone());
+        for change in before.diff(&view.publishers) {
+            match change {
+                DiffItem::Add(_, new) => self.publisher_came(new),
+                DiffItem::Update {
+                    old: (_, old),
+                    new: (_, new),
+                } => {
+                    if (&old.namespace, &old.component, old.feeds)
+                        != (&new.namespace, &new.component, new.feeds)
+                    {
+                        self.publisher_left(old);
+                        self.publisher_came(new);
+                    }
+                }
+                DiffItem::Remove(_, old) => self.publisher_left(old),
             }
         }
         for key in std::mem::take(&mut self.short) {
@@ -199,7 +207,8 @@ impl Index {
     /// Gives a worker its keys, as many as there is room for.
     fn ensure(&mut self, key: &WorkerKey, worker: &Worker, followed: &mut Followed) {
         let range = worker.ranks().unwrap_or(RankRange { start: 0, size: 1 });
-        if !self.entries.contains_key(key) {
+        let new = !self.entries.contains_key(key);
+        if new {
             self.lacking = self
                 .lacking
                 .saturating_add(usize::try_from(range.size).unwrap_or(usize::MAX));
@@ -221,6 +230,9 @@ impl Index {
         followed.added += given;
         if given < lacks {
             self.short.insert(key.clone());
+        }
+        if new {
+            self.introduce(key);
         }
         self.refresh(key);
     }

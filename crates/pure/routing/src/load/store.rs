@@ -54,6 +54,12 @@ impl Store {
         }
     }
 
+    /// Changes the cap of keys. Ranks that have a key keep it until they leave; the next view to follow, which may be
+    /// the same one, hands out what became free.
+    pub fn set_capacity(&self, ranks: usize) {
+        self.write().set_capacity(ranks);
+    }
+
     /// Takes over the set of live ranks from a view: new ones get a key, departed ones leave with their samples
     /// and series, in this one call. Publishers that left the view are forgotten.
     /// [`Table::follow`](crate::picker::Table::follow) calls it, so that a table and its store never differ.
@@ -105,7 +111,8 @@ impl Store {
     }
 
     /// Says whether a subscription to this publisher is connected. A rank that no live subscription can speak
-    /// for is unknown, never quiet. Fields are kept; [`Self::forget`] drops them.
+    /// for is unknown, never quiet. Fields are kept; [`Self::forget`] drops them, and so does the end of a
+    /// subscription whose publisher has left the view.
     ///
     /// Which worker a publisher speaks for is learned from its samples. Until then the workers of its component
     /// that nobody speaks for yet are covered when every such publisher is connected.

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use continuum_fleet::{
@@ -37,6 +37,8 @@ pub struct Table {
     capacity: usize,
     /// (namespace, name) pairs that did not fit.
     refused: BTreeSet<(Namespace, ModelName)>,
+    /// [`Self::served`], laid out when it is first asked for.
+    served: OnceLock<Arc<[Served]>>,
 }
 
 /// Everyone who serves one name.
@@ -60,6 +62,7 @@ impl Table {
             entries: 0,
             capacity: CANDIDATES,
             refused: BTreeSet::new(),
+            served: OnceLock::new(),
         }
     }
 
@@ -69,6 +72,7 @@ impl Table {
     pub fn follow(&self, view: &FleetView, store: &Store) -> (Self, Followed) {
         let followed = store.follow(view);
         let mut next = self.clone();
+        next.served = OnceLock::new();
         let mut affected = BTreeMap::<Namespace, BTreeSet<ModelName>>::new();
         for change in self.workers.diff(&view.workers) {
             match change {
@@ -117,27 +121,8 @@ impl Table {
 
     /// Names that the fleet serves, by name, then graph.
     #[must_use]
-    pub fn served(&self) -> Vec<Served> {
-        let mut served = Vec::new();
-        for (name, model) in &self.models {
-            for (graph, rollouts) in &model.pools {
-                let groups = || rollouts.values().map(|rollout| &rollout.all);
-                let contexts = groups().flat_map(|group| &group.workers);
-                let contexts = contexts.filter_map(|worker| worker.card.as_ref()?.context_length);
-                served.push(Served {
-                    name: name.clone(),
-                    graph: graph.clone(),
-                    kind: rollouts
-                        .values()
-                        .map(|rollout| rollout.kind)
-                        .min()
-                        .unwrap_or(NameKind::Adapter),
-                    max_model_len: contexts.min(),
-                    ready: groups().any(|group| !group.decode.is_empty()),
-                });
-            }
-        }
-        served
+    pub fn served(&self) -> Arc<[Served]> {
+        Arc::clone(self.served.get_or_init(|| self.list().into()))
     }
 
     /// Whether a worker is in the view.
@@ -173,6 +158,29 @@ impl Table {
     /// Everyone who serves a name.
     pub(super) fn model(&self, name: &ModelName) -> Option<&Model> {
         self.models.get(name).map(Arc::as_ref)
+    }
+
+    fn list(&self) -> Vec<Served> {
+        let mut served = Vec::new();
+        for (name, model) in &self.models {
+            for (graph, rollouts) in &model.pools {
+                let groups = || rollouts.values().map(|rollout| &rollout.all);
+                let contexts = groups().flat_map(|group| &group.workers);
+                let contexts = contexts.filter_map(|worker| worker.card.as_ref()?.context_length);
+                served.push(Served {
+                    name: name.clone(),
+                    graph: graph.clone(),
+                    kind: rollouts
+                        .values()
+                        .map(|rollout| rollout.kind)
+                        .min()
+                        .unwrap_or(NameKind::Adapter),
+                    max_model_len: contexts.min(),
+                    ready: groups().any(|group| !group.decode.is_empty()),
+                });
+            }
+        }
+        served
     }
 
     fn rollouts(&self, model: &ModelName, graph: &Graph) -> impl Iterator<Item = &Rollout> {

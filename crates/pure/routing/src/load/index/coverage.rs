@@ -12,7 +12,7 @@ use continuum_fleet::{
 };
 
 use super::{Entry, Index};
-use crate::limits::PUBLISHERS;
+use crate::limits::{PUBLISHERS, PUBLISHERS_PER_WORKER};
 
 /// Where a publisher belongs: a namespace, and a component when its scope names one.
 pub(super) type Scope = (Namespace, Option<Arc<str>>);
@@ -41,13 +41,27 @@ impl Silent {
 impl Index {
     /// Remembers that a publisher speaks for a worker.
     pub(in crate::load) fn learn(&mut self, publisher: PublisherId, key: &WorkerKey) {
+        let Some(entry) = self.entries.get(key) else {
+            return;
+        };
+        if !entry.hears(publisher) && entry.publishers.len() >= PUBLISHERS_PER_WORKER {
+            let unrecorded = |publisher: &&PublisherId| {
+                self.publishers
+                    .get(publisher)
+                    .is_none_or(|heard| heard.scope.is_none() && !heard.live)
+            };
+            let Some(oldest) = entry.publishers.iter().find(unrecorded).copied() else {
+                return;
+            };
+            self.part(oldest, key);
+        }
         if !self.publishers.contains_key(&publisher) && self.publishers.len() >= PUBLISHERS {
             return;
         }
         let Some(entry) = self.entries.get_mut(key) else {
             return;
         };
-        if !entry.publishers.contains(&publisher) {
+        if !entry.hears(publisher) {
             entry.publishers.push(publisher);
         }
         let heard = self.publishers.entry(publisher).or_default();
@@ -62,6 +76,15 @@ impl Index {
 
     /// See [`crate::load::Store::subscribed`].
     pub(in crate::load) fn subscribed(&mut self, publisher: PublisherId, live: bool) {
+        if !live
+            && self
+                .publishers
+                .get(&publisher)
+                .is_some_and(|heard| heard.scope.is_none())
+        {
+            // Its record left before its subscription ended: what it told in between goes as well.
+            return self.leave(publisher);
+        }
         if !self.publishers.contains_key(&publisher) && (!live || self.publishers.len() >= PUBLISHERS) {
             return;
         }
@@ -110,14 +133,9 @@ impl Index {
         if silent {
             self.count(&scope, 1, live);
         }
-        if let Some((instance, _)) = record.feeds {
-            self.learn(
-                record.key.id,
-                &WorkerKey {
-                    namespace: record.namespace.clone(),
-                    instance,
-                },
-            );
+        if let Some(key) = fed_by(record) {
+            self.learn(record.key.id, &key);
+            self.fed.entry(key).or_default().insert(record.key.id);
         }
     }
 
@@ -125,8 +143,28 @@ impl Index {
         if record.key.topic != Topic::KvMetrics {
             return;
         }
-        self.forget(record.key.id);
-        let Some(heard) = self.publishers.remove(&record.key.id) else {
+        if let Some(key) = fed_by(record)
+            && let Some(publishers) = self.fed.get_mut(&key)
+        {
+            publishers.remove(&record.key.id);
+            if publishers.is_empty() {
+                self.fed.remove(&key);
+            }
+        }
+        self.leave(record.key.id);
+    }
+
+    /// Lets a new worker know the publishers whose records name it.
+    pub(super) fn introduce(&mut self, key: &WorkerKey) {
+        for publisher in self.fed.get(key).cloned().unwrap_or_default() {
+            self.learn(publisher, key);
+        }
+    }
+
+    /// Drops a publisher and what it told.
+    fn leave(&mut self, publisher: PublisherId) {
+        self.forget(publisher);
+        let Some(heard) = self.publishers.remove(&publisher) else {
             return;
         };
         if let Some(scope) = heard.scope.filter(|_| heard.speaks_for.is_empty()) {
@@ -134,10 +172,22 @@ impl Index {
         }
         for key in heard.speaks_for {
             if let Some(entry) = self.entries.get_mut(&key) {
-                entry.publishers.retain(|publisher| *publisher != record.key.id);
+                entry.publishers.retain(|known| *known != publisher);
             }
             self.refresh(&key);
         }
+    }
+
+    /// A publisher without a record does not count as a voice of the worker any more.
+    fn part(&mut self, publisher: PublisherId, key: &WorkerKey) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.slots().for_each(|slot| slot.forget(publisher));
+            entry.publishers.retain(|known| *known != publisher);
+        }
+        if let Some(heard) = self.publishers.get_mut(&publisher) {
+            heard.speaks_for.remove(key);
+        }
+        self.tidy(publisher);
     }
 
     /// Adds a publisher that has not spoken to its scope, or takes it out.
@@ -203,4 +253,13 @@ impl Index {
             self.publishers.remove(&publisher);
         }
     }
+}
+
+/// The worker that a publisher's event source names.
+fn fed_by(record: &Publisher) -> Option<WorkerKey> {
+    let (instance, _) = record.feeds?;
+    Some(WorkerKey {
+        namespace: record.namespace.clone(),
+        instance,
+    })
 }

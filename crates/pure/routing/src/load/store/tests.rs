@@ -190,6 +190,88 @@ fn a_publisher_that_leaves_the_view_takes_its_fields_along() {
 }
 
 #[test]
+fn a_publisher_that_speaks_after_it_left_the_view_is_forgotten_with_its_subscription() {
+    let worker = [aggregated(1)];
+    let mut rig = Rig::uncovered(&worker);
+    let (old, new) = (publisher(1, "aggregated"), publisher(2, "aggregated"));
+    rig.follow(&view(&worker, &[old]));
+    rig.store.subscribed(PublisherId::new(1), true);
+    rig.hear_from(1, used(1, 50));
+    rig.follow(&view(&worker, &[new]));
+    // The subscription follows the view a moment later.
+    rig.hear_from(1, used(1, 60));
+    rig.store.subscribed(PublisherId::new(1), false);
+    assert_eq!(fields(&rig), (None, None, None));
+    rig.store.subscribed(PublisherId::new(2), true);
+    assert_eq!(
+        words(&rig),
+        ["quiet"],
+        "nothing that it told makes the rank stale"
+    );
+}
+
+#[test]
+fn an_event_source_tells_whom_a_silent_publisher_speaks_for() {
+    let worker = [aggregated(1), aggregated(2)];
+    let records = [1, 2].map(|id| Publisher {
+        feeds: Some((InstanceId::new(id), Rank(0))),
+        ..publisher(id, "backend")
+    });
+    // Publishers and workers may come in either order, and workers come again.
+    let orders = [
+        vec![view(&worker, &records)],
+        vec![view(&[], &records), view(&worker, &records)],
+        vec![view(&worker, &[]), view(&worker, &records)],
+        vec![
+            view(&worker, &records),
+            view(&[], &records),
+            view(&worker, &records),
+        ],
+    ];
+    for (order, views) in orders.iter().enumerate() {
+        let mut rig = Rig::uncovered(&[]);
+        for view in views {
+            rig.follow(view);
+        }
+        rig.store.subscribed(PublisherId::new(1), true);
+        assert_eq!(words(&rig), ["quiet", "unknown"], "{order}");
+        rig.follow(&view(&worker, &[]));
+        assert_eq!(words(&rig), ["unknown", "unknown"], "{order}");
+    }
+}
+
+#[test]
+fn unrecorded_publishers_of_a_worker_are_bounded_and_the_oldest_gives_way() {
+    let mut rig = Rig::uncovered(&[aggregated(1)]);
+    let cap = crate::limits::PUBLISHERS_PER_WORKER as u64;
+    for id in 0..10 * cap {
+        rig.hear_from(id, used(1, id));
+    }
+    // An old one is no longer known to speak for the worker, the newest ones are.
+    rig.store.subscribed(PublisherId::new(0), true);
+    assert_eq!(words(&rig), ["fresh"]);
+    rig.pass(3_001);
+    assert_eq!(words(&rig), ["unknown"]);
+    rig.store.subscribed(PublisherId::new(10 * cap - 1), true);
+    assert_eq!(words(&rig), ["stale"]);
+}
+
+#[test]
+fn a_raised_cap_hands_out_keys_with_the_next_view() {
+    let mut rig = Rig::new(&[]);
+    rig.store.set_capacity(1);
+    let view = view(&[aggregated(1), aggregated(2)], &[]);
+    rig.follow(&view);
+    assert_eq!(rows(&rig).len(), 1);
+    rig.store.set_capacity(2);
+    rig.follow(&view);
+    assert_eq!(rows(&rig).len(), 2);
+    rig.store.set_capacity(1);
+    rig.follow(&view);
+    assert_eq!(rows(&rig).len(), 2, "nobody loses a key");
+}
+
+#[test]
 fn silent_workers_are_covered_when_every_silent_publisher_is_connected() {
     let workers = [aggregated(1), aggregated(2)];
     let mut rig = Rig::uncovered(&workers);

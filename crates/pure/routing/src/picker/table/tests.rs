@@ -94,7 +94,7 @@ fn picture(table: &Table, store: &Store) -> (Vec<Served>, Rows) {
         };
         explained.insert((name, listed), explain(table, store, &request, Millis(5)));
     }
-    (table.served(), explained)
+    (table.served().to_vec(), explained)
 }
 
 #[test]
