@@ -11,62 +11,63 @@ use std::{
 
 use continuum_fleet::{
     ids::{Namespace, PublisherId},
-    view::{FleetView, Topic},
+    view::Topic,
 };
-use continuum_wire::{ActiveLoad, Delivery, Expected, Limits, Refusal, subject::Scope, zmtp::Message};
+use continuum_wire::{ActiveLoad, Delivery, Expected, Limits, Refusal, zmtp::Message};
 
 use crate::{
     client::Handler,
-    limits::{MAX_BROKER_PUBLISHERS, MAX_BROKER_SUBJECTS},
+    limits::MAX_BROKER_PUBLISHERS,
     metrics::{Metrics, Outcome},
     sequence::{Step, step},
     sink::LoadSink,
     subscription::Session,
 };
 
-/// Full subjects and the namespace of each.
-pub(crate) type Subjects = BTreeMap<Box<[u8]>, Namespace>;
+pub(crate) use self::sets::{Subjects, sets};
 
-/// The subjects under which workers of the view may publish, in all three scopes. `covers` picks namespaces.
-pub(crate) fn subjects(view: &FleetView, covers: impl Fn(&Namespace) -> bool) -> Subjects {
-    let topic = Topic::KvMetrics.as_str();
-    let mut subjects = Subjects::new();
-    for (key, worker) in &view.workers {
-        if !covers(&key.namespace) {
-            continue;
-        }
-        if subjects.len() + 3 > MAX_BROKER_SUBJECTS {
-            break;
-        }
-        let namespace = key.namespace.as_str();
-        let (component, endpoint) = (Some(&*worker.component), Some(&*worker.endpoint));
-        let scopes = [
-            Scope {
-                namespace,
-                component,
-                endpoint,
-            },
-            Scope {
-                namespace,
-                component,
-                endpoint: None,
-            },
-            Scope {
-                namespace,
-                component: None,
-                endpoint: None,
-            },
-        ];
-        for scope in scopes {
-            subjects.insert(scope.subject(topic).into_bytes().into(), key.namespace.clone());
+mod sets;
+
+/// How many connected sets of brokers relay each namespace. The sink hears of the first and of the last one.
+pub(crate) struct Coverage {
+    sink: Arc<dyn LoadSink>,
+    sets: Mutex<BTreeMap<Namespace, usize>>,
+}
+
+impl Coverage {
+    pub(crate) fn new(sink: Arc<dyn LoadSink>) -> Self {
+        Self {
+            sink,
+            sets: Mutex::default(),
         }
     }
-    subjects
+
+    fn gains(&self, namespace: &Namespace) {
+        let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = sets.entry(namespace.clone()).or_default();
+        *count += 1;
+        if *count == 1 {
+            self.sink.broker_covers(namespace, true);
+        }
+    }
+
+    fn loses(&self, namespace: &Namespace) {
+        let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(count) = sets.get_mut(namespace) else {
+            return;
+        };
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            sets.remove(namespace);
+            self.sink.broker_covers(namespace, false);
+        }
+    }
 }
 
 /// What the connections to one set of brokers share.
 pub(crate) struct Group {
     sink: Arc<dyn LoadSink>,
+    coverage: Arc<Coverage>,
     metrics: Metrics,
     shared: Mutex<Shared>,
 }
@@ -79,9 +80,10 @@ struct Shared {
 }
 
 impl Group {
-    pub(crate) fn new(sink: Arc<dyn LoadSink>, metrics: Metrics) -> Self {
+    pub(crate) fn new(coverage: Arc<Coverage>, metrics: Metrics) -> Self {
         Self {
-            sink,
+            sink: Arc::clone(&coverage.sink),
+            coverage,
             metrics,
             shared: Mutex::default(),
         }
@@ -96,10 +98,10 @@ impl Group {
         if shared.connected > 0 {
             before
                 .difference(&after)
-                .for_each(|namespace| self.sink.broker_covers(namespace, false));
+                .for_each(|namespace| self.coverage.loses(namespace));
             after
                 .difference(&before)
-                .for_each(|namespace| self.sink.broker_covers(namespace, true));
+                .for_each(|namespace| self.coverage.gains(namespace));
         }
     }
 
@@ -113,7 +115,7 @@ impl Group {
             }
             covered(&shared.subjects)
                 .iter()
-                .for_each(|namespace| self.sink.broker_covers(namespace, true));
+                .for_each(|namespace| self.coverage.gains(namespace));
         }
     }
 
@@ -123,7 +125,7 @@ impl Group {
         if shared.connected == 0 {
             covered(&shared.subjects)
                 .iter()
-                .for_each(|namespace| self.sink.broker_covers(namespace, false));
+                .for_each(|namespace| self.coverage.loses(namespace));
         }
     }
 
@@ -239,6 +241,38 @@ impl Recent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{Recorder, Told};
+
+    #[test]
+    fn a_namespace_is_covered_while_any_of_its_sets_is_connected() {
+        let recorder = Arc::new(Recorder::default());
+        let coverage = Arc::new(Coverage::new(Arc::clone(&recorder) as Arc<dyn LoadSink>));
+        let metrics = Metrics::new().unwrap();
+        let subjects: Subjects = [(b"s".as_slice().into(), Namespace::from("dynamo"))].into();
+        let set = || {
+            let group = Arc::new(Group::new(Arc::clone(&coverage), metrics.clone()));
+            group.ask(subjects.clone());
+            Relayed::new(group)
+        };
+        let (mut one, mut other) = (set(), set());
+        one.ready();
+        other.ready();
+        one.lost();
+        assert_eq!(recorder.told(), [Told::Covers("dynamo".into(), true)]);
+        one.ready();
+        // No subject is left to the second set: the first one still covers.
+        other.group.ask(Subjects::new());
+        drop(other);
+        assert_eq!(recorder.told(), [Told::Covers("dynamo".into(), true)]);
+        drop(one);
+        assert_eq!(
+            recorder.told(),
+            [
+                Told::Covers("dynamo".into(), true),
+                Told::Covers("dynamo".into(), false)
+            ]
+        );
+    }
 
     #[test]
     fn memory_of_publishers_is_bounded_and_keeps_the_active() {

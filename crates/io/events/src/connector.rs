@@ -27,7 +27,9 @@ use tokio::{
     time::timeout,
 };
 
-use crate::limits::{CONNECT_TIMEOUT, KEEPALIVE_EVERY, KEEPALIVE_PROBES, MAX_ADDRESSES, MAX_LOOKUPS};
+use crate::limits::{
+    CONNECT_TIMEOUT, KEEPALIVE_EVERY, KEEPALIVE_PROBES, MAX_ADDRESSES, MAX_CONNECTS, MAX_LOOKUPS,
+};
 
 /// Something that bytes flow through.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -91,6 +93,7 @@ impl Error {
 #[derive(Clone, Debug)]
 pub struct Direct {
     allowed: Arc<[IpNet]>,
+    connects: Arc<Semaphore>,
     lookups: Arc<Semaphore>,
 }
 
@@ -100,6 +103,7 @@ impl Direct {
     pub fn new(allowed: impl Into<Arc<[IpNet]>>) -> Self {
         Self {
             allowed: allowed.into(),
+            connects: Arc::new(Semaphore::new(MAX_CONNECTS)),
             lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
         }
     }
@@ -154,6 +158,8 @@ impl Direct {
 impl Connector for Direct {
     fn connect<'a>(&'a self, target: &'a Target) -> Connecting<'a> {
         Box::pin(async {
+            // Waiting for a turn is no fault of the peer and takes none of its time.
+            let _turn = self.connects.acquire().await.map_err(|_| Error::Timeout)?;
             match timeout(CONNECT_TIMEOUT, self.open(&target.endpoint)).await {
                 Ok(opened) => opened.map(|stream| Box::new(stream) as Box<dyn Stream>),
                 Err(_) => Err(Error::Timeout),

@@ -17,7 +17,9 @@ pub mod sink;
 pub mod status;
 pub mod supervisor;
 
+mod beyond;
 mod broker;
+mod outages;
 mod sequence;
 mod subscription;
 #[cfg(test)]

@@ -29,6 +29,10 @@ pub const STOP_GRACE: Duration = Duration::from_secs(5);
 /// Read buffer of one subscription, in bytes. Several samples fit; thousands of subscriptions stay cheap.
 pub const READ_BUFFER_BYTES: usize = 2048;
 
+/// Connections that are being opened at a time. A fleet that appears all at once must not be met with thousands of
+/// half-open ones; a dead address holds its place for [`CONNECT_TIMEOUT`].
+pub const MAX_CONNECTS: usize = 512;
+
 /// Look-ups at a time. They block a thread each, and an endpoint's host may hang in the resolver.
 pub const MAX_LOOKUPS: usize = 16;
 
@@ -48,5 +52,5 @@ pub const MAX_BROKER_PUBLISHERS: usize = 16_384;
 /// Subjects asked of one broker: three per component of each namespace.
 pub const MAX_BROKER_SUBJECTS: usize = 1024;
 
-/// Endpoints of all brokers together.
+/// Connections to brokers, all sets together. Records name the sets, so their number is not ours to decide.
 pub const MAX_BROKER_ENDPOINTS: usize = 64;

@@ -12,9 +12,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     client::{self, Ended, Handler, Topics},
-    connector::{self, Connector, Target},
+    connector::{Connector, Target},
     limits::{RECONNECT_INITIAL, RECONNECT_MAX},
     metrics::{Metrics, Outcome},
+    outages::{Complaint, Outages},
     sequence::{Step, step},
     sink::LoadSink,
     status::{Mark, State},
@@ -35,6 +36,7 @@ pub(crate) struct Line {
     pub(crate) metrics: Metrics,
     pub(crate) mark: Mark,
     pub(crate) backoff: Backoff,
+    pub(crate) outages: Arc<Outages>,
 }
 
 /// The wait between two connections of a subscription.
@@ -45,7 +47,7 @@ pub(crate) fn backoff() -> Backoff {
 impl Line {
     /// Connects again and again. Ends only by being dropped.
     pub(crate) async fn keep(mut self, mut topics: impl FnMut() -> Topics, session: &mut impl Session) {
-        let mut complaint = Complaint::default();
+        let mut complaint = Complaint::new(&self.outages);
         loop {
             self.mark.set(State::Connecting);
             match self.connector.connect(&self.target).await {
@@ -65,13 +67,13 @@ impl Line {
                     if matches!(ended, Ended::Refused(_)) {
                         self.metrics.count(Outcome::TransportRefused);
                     }
-                    complaint.ended(&self.target, &ended);
+                    complaint.down(&self.target, ended.to_string());
                 }
                 Err(error) => {
                     if error.is_refusal() {
                         self.metrics.count(Outcome::TransportRefused);
                     }
-                    complaint.unreachable(&self.target, &error);
+                    complaint.down(&self.target, error.to_string());
                 }
             }
             self.mark.set(State::Backoff);
@@ -93,53 +95,12 @@ impl<S: Session> Handler for Watched<'_, S> {
     fn ready(&mut self) {
         self.ready = Some(Instant::now());
         self.mark.set(State::Connected);
-        self.complaint.recovered(self.target);
+        self.complaint.up(self.target);
         self.session.ready();
     }
 
     fn message(&mut self, message: &Message<'_>) {
         self.session.message(message);
-    }
-}
-
-/// What has been said of this line; a condition that lasts is said once.
-#[derive(Debug, Default)]
-struct Complaint {
-    said: Option<String>,
-}
-
-impl Complaint {
-    fn ended(&mut self, target: &Target, ended: &Ended) {
-        self.say(target, ended.to_string());
-    }
-
-    fn unreachable(&mut self, target: &Target, error: &connector::Error) {
-        self.say(target, error.to_string());
-    }
-
-    fn say(&mut self, target: &Target, reason: String) {
-        tracing::debug!(endpoint = %target.endpoint, reason, "load subscription down");
-        if self.said.as_ref() != Some(&reason) {
-            tracing::warn!(
-                publisher = target.publisher.map(PublisherId::hex),
-                namespace = target.namespace.as_ref().map(Namespace::as_str),
-                reason,
-                "load subscription down, connecting again"
-            );
-            self.said = Some(reason);
-        }
-    }
-
-    fn recovered(&mut self, target: &Target) {
-        let (publisher, namespace) = (
-            target.publisher.map(PublisherId::hex),
-            target.namespace.as_ref().map(Namespace::as_str),
-        );
-        if self.said.take().is_some() {
-            tracing::info!(publisher, namespace, "load subscription up again");
-        } else {
-            tracing::debug!(publisher, namespace, endpoint = %target.endpoint, "load subscription up");
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use continuum_config::model::{Load, Transport as Reach};
 use continuum_fleet::{
-    ids::{Namespace, PublisherId},
+    ids::PublisherId,
     view::{FleetView, Publisher, PublisherKey, Topic, Transport},
 };
 use continuum_runtime::{
@@ -20,11 +20,13 @@ use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    broker::{self, Group, Relayed, Subjects},
+    beyond::Beyond,
+    broker::{self, Coverage, Group, Relayed, Subjects},
     client::Topics,
     connector::{Connector, Direct, Target},
-    limits::{MAX_BROKER_ENDPOINTS, STOP_GRACE},
+    limits::STOP_GRACE,
     metrics::Metrics,
+    outages::Outages,
     sink::LoadSink,
     status::{Board, Key, Mark, Row, State, Via},
     subscription::{self, Line, Session},
@@ -88,6 +90,9 @@ pub fn spawn(
     let board = Board::new(metrics.clone());
     let supervisor = Supervisor {
         spawner: spawner.clone(),
+        coverage: Arc::new(Coverage::new(Arc::clone(&sink))),
+        outages: Arc::default(),
+        beyond: Beyond::default(),
         sink,
         metrics,
         bus,
@@ -107,6 +112,10 @@ struct Supervisor {
     metrics: Metrics,
     bus: Option<Arc<dyn Connector>>,
     board: Board,
+    coverage: Arc<Coverage>,
+    outages: Arc<Outages>,
+    /// What the log knows to be kept out by a cap.
+    beyond: Beyond,
     way: Option<Way>,
     publishers: BTreeMap<PublisherId, (Arc<Publisher>, Task)>,
     /// Wanted, but beyond the cap or without a connector.
@@ -173,7 +182,7 @@ impl Supervisor {
                 .range(first..=last)
                 .map(|(_, publisher)| publisher)
         };
-        let groups = groups(view, all(), settings);
+        let (groups, mut out) = broker::sets(view, all(), settings);
         let lines: usize = groups.keys().map(BTreeSet::len).sum();
         let room = match connector {
             Some(_) => settings.max_subscriptions.saturating_sub(lines),
@@ -182,6 +191,12 @@ impl Supervisor {
         let mut direct = all().filter(|publisher| matches!(publisher.transport, Transport::Zmq { .. }));
         let admitted: BTreeMap<_, _> = direct.by_ref().take(room).map(|p| (p.key.id, p)).collect();
         let beyond: BTreeMap<_, _> = direct.map(|p| (p.key.id, p)).collect();
+
+        if connector.is_some() {
+            out.publishers = beyond.len();
+        }
+        out.complain(self.beyond, settings.max_subscriptions, &self.metrics);
+        self.beyond = out;
 
         let mut stopping = Vec::new();
         let gone = |id: &PublisherId, publisher: &Arc<Publisher>| {
@@ -208,15 +223,8 @@ impl Supervisor {
         for (id, publisher) in beyond {
             let board = &self.board;
             self.pending.entry(id).or_insert_with(|| {
-                let via = if settings.reach == Reach::Broker {
-                    Via::Broker
-                } else {
-                    Via::Direct
-                };
-                (
-                    Arc::clone(publisher),
-                    board.enter(Key::Publisher(id), row(publisher, State::Pending, via)),
-                )
+                let row = row(publisher, State::Pending, via_of(settings.reach));
+                (Arc::clone(publisher), board.enter(Key::Publisher(id), row))
             });
         }
         let Some(connector) = connector else { return };
@@ -258,11 +266,6 @@ impl Supervisor {
             return None;
         };
         let id = publisher.key.id;
-        let via = if reach == Reach::Broker {
-            Via::Broker
-        } else {
-            Via::Direct
-        };
         let line = Line {
             target: Target {
                 family: Topic::KvMetrics,
@@ -273,10 +276,12 @@ impl Supervisor {
             connector: Arc::clone(connector),
             limits: Limits::KV_METRICS,
             metrics: self.metrics.clone(),
-            mark: self
-                .board
-                .enter(Key::Publisher(id), row(publisher, State::Connecting, via)),
+            mark: self.board.enter(
+                Key::Publisher(id),
+                row(publisher, State::Connecting, via_of(reach)),
+            ),
             backoff: subscription::backoff(),
+            outages: Arc::clone(&self.outages),
         };
         let session = subscription::Publisher::new(
             id,
@@ -303,7 +308,7 @@ impl Supervisor {
             });
             return;
         }
-        let group = Arc::new(Group::new(Arc::clone(&self.sink), self.metrics.clone()));
+        let group = Arc::new(Group::new(Arc::clone(&self.coverage), self.metrics.clone()));
         group.ask(subjects);
         let asked = watch::Sender::new(topics);
         let start = |endpoint: &Arc<str>| {
@@ -327,6 +332,7 @@ impl Supervisor {
                 metrics: self.metrics.clone(),
                 mark: self.board.enter(Key::Broker(Arc::clone(endpoint)), first),
                 backoff: subscription::backoff(),
+                outages: Arc::clone(&self.outages),
             };
             let list = asked.subscribe();
             let topics = move || Topics::Following(list.clone());
@@ -370,56 +376,18 @@ async fn stop(tasks: impl IntoIterator<Item = Task>) {
     while ends.join_next().await.is_some() {}
 }
 
-/// The sets of brokers and what to ask each: the configured set for every namespace of the view, the sets that
-/// records name for the namespaces of those records.
-fn groups<'a>(
-    view: &FleetView,
-    publishers: impl Iterator<Item = &'a Arc<Publisher>>,
-    settings: &Settings,
-) -> BTreeMap<BTreeSet<Arc<str>>, Subjects> {
-    let mut groups = BTreeMap::new();
-    // Brokers are reached directly; the event bus carries publishers.
-    if settings.reach == Reach::Broker {
-        return groups;
-    }
-    let mut named: BTreeMap<BTreeSet<Arc<str>>, BTreeSet<Namespace>> = BTreeMap::new();
-    for publisher in publishers {
-        let Transport::ZmqBroker { xpub_endpoints } = &publisher.transport else {
-            continue;
-        };
-        let endpoints = xpub_endpoints
-            .iter()
-            .map(|endpoint| endpoint.as_str().into())
-            .collect();
-        named
-            .entry(endpoints)
-            .or_default()
-            .insert(publisher.namespace.clone());
-    }
-    let configured: BTreeSet<Arc<str>> = settings.xpub_endpoints.iter().cloned().collect();
-    if !configured.is_empty() {
-        groups.insert(configured, broker::subjects(view, |_| true));
-    }
-    for (endpoints, namespaces) in named {
-        let subjects = broker::subjects(view, |namespace| namespaces.contains(namespace));
-        groups
-            .entry(endpoints)
-            .or_insert_with(Subjects::new)
-            .extend(subjects);
-    }
-    let mut lines = 0;
-    groups.retain(|endpoints, subjects| {
-        lines += endpoints.len();
-        !subjects.is_empty() && !endpoints.is_empty() && lines <= MAX_BROKER_ENDPOINTS
-    });
-    groups
-}
-
 /// Whether a running subscription serves the publisher as it is now.
 fn same_line(wanted: &Publisher, running: &Publisher) -> bool {
     wanted.transport == running.transport
         && wanted.namespace == running.namespace
         && wanted.component == running.component
+}
+
+const fn via_of(reach: Reach) -> Via {
+    match reach {
+        Reach::Direct => Via::Direct,
+        Reach::Broker => Via::Broker,
+    }
 }
 
 fn row(publisher: &Publisher, state: State, via: Via) -> Row {

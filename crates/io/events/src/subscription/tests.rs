@@ -46,6 +46,7 @@ fn fixture(prepare: impl FnOnce(&Scripted)) -> Fixture {
         metrics: metrics.clone(),
         mark: board.enter(Key::Publisher(ID), row),
         backoff: Backoff::with_jitter(RECONNECT_INITIAL, RECONNECT_MAX, || 1.0),
+        outages: Arc::default(),
     };
     let mut session = Publisher::new(
         ID,
