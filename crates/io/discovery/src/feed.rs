@@ -1,6 +1,9 @@
 //! From a source to the cell: changes go through the reducer, notes to the log and the counters, views to readers.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use continuum_fleet::{
     EventKind, Note, Notes, Reducer, Settings, ids::Graph, limits::Limits, notes::Level, view::FleetView,
@@ -21,6 +24,8 @@ pub(crate) struct Feed {
     cell: Arc<Cell<FleetView>>,
     metrics: Metrics,
     mirror: Option<Mirror>,
+    /// Kinds of losses that the log has, until a full list is without them.
+    said: BTreeSet<EventKind>,
 }
 
 /// A feed that its watcher and the supervisor share.
@@ -40,6 +45,7 @@ impl SharedFeed {
             cell,
             metrics,
             mirror,
+            said: BTreeSet::new(),
         })))
     }
 
@@ -52,6 +58,11 @@ impl SharedFeed {
 impl Feed {
     /// A full list replaces what was known; one view follows.
     pub(crate) fn reset(&mut self, seed: Seed) {
+        for (kind, count) in losses(seed.lost) {
+            if count == 0 {
+                self.said.remove(&kind);
+            }
+        }
         self.lost(seed.lost);
         let notes = self
             .reducer
@@ -106,18 +117,21 @@ impl Feed {
         self.mirror = mirror;
     }
 
-    fn lost(&self, lost: Lost) {
-        for (kind, count) in [
-            (EventKind::Malformed, lost.malformed),
-            (EventKind::OverCapacity, lost.over_capacity),
-        ] {
-            if count > 0 {
-                self.metrics.count(kind, count);
+    /// Counts what could not be read, and says it once: whoever writes such records may go on for ever.
+    fn lost(&mut self, lost: Lost) {
+        for (kind, count) in losses(lost) {
+            if count == 0 {
+                continue;
+            }
+            self.metrics.count(kind, count);
+            if self.said.insert(kind) {
                 tracing::warn!(
                     kind = kind.as_str(),
                     count,
                     "records could not be read and were skipped"
                 );
+            } else {
+                tracing::debug!(kind = kind.as_str(), count, "more records were skipped");
             }
         }
     }
@@ -136,6 +150,13 @@ impl Feed {
             );
         }
     }
+}
+
+const fn losses(lost: Lost) -> [(EventKind, u64); 2] {
+    [
+        (EventKind::Malformed, lost.malformed),
+        (EventKind::OverCapacity, lost.over_capacity),
+    ]
 }
 
 /// One line per note. The reducer says each condition once.

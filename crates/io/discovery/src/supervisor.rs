@@ -135,7 +135,7 @@ impl Supervisor {
             },
             (Some(running), Some(wanted)) if running.settings == *wanted => return,
             (Some(running), _) => {
-                // What the plan does not know of the watcher (where its view is kept) changes no view.
+                // Two spellings of one setting differ here and mean the same to the plan.
                 plan(&running.config, &config).watcher.unwrap_or(WatcherSwap {
                     reason: Reason::Other,
                     view: ViewOf::Kept,

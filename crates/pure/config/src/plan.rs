@@ -146,7 +146,7 @@ const ROWS: &[Row] = rows! {
     Live: dynamo.picker.ties;
     Live: dynamo.kv;
     EventBus: dynamo.event_bus;
-    Live: dynamo.state_dir;
+    Watcher: dynamo.state_dir;
 };
 
 #[cfg(test)]

@@ -240,6 +240,8 @@ fn each_change_of_an_etcd_fleet_has_its_reason_and_its_view() {
         assert_eq!(reload.watcher, swap(reason, view), "case {index}");
         assert!(reload.has(Class::Watcher), "case {index}");
     }
+    let reload = after(&etcd(), |new| new.dynamo.state_dir = Some("/x".into()));
+    assert_eq!(reload.watcher, swap(Reason::Other, ViewOf::Kept));
     let reload = after(&etcd(), |new| new.dynamo.discovery.source = DiscoverySource::File);
     assert_eq!(reload.watcher, swap(Reason::Source, ViewOf::Cleared));
 }

@@ -28,7 +28,7 @@ pub enum Reason {
     Namespace,
     /// Namespaces came or went; those that stay go on.
     Namespaces,
-    /// The names that pods are given, or how much is kept.
+    /// The names that pods are given, how much is kept, or where.
     Other,
     /// Only the waiting times.
     Backoff,
@@ -74,6 +74,7 @@ pub(super) fn swap(old: &Dynamo, new: &Dynamo) -> Option<WatcherSwap> {
         }
         (true, true) => {}
     }
+    let kept_elsewhere = old.state_dir != new.state_dir;
     let (old, new) = (&old.discovery, &new.discovery);
     if old.source != new.source {
         return Some(WatcherSwap {
@@ -88,7 +89,7 @@ pub(super) fn swap(old: &Dynamo, new: &Dynamo) -> Option<WatcherSwap> {
     if old.source == DiscoverySource::KubernetesPods && models_differ(&old.kubernetes, &new.kubernetes) {
         found.push((Reason::Other, ViewOf::Cleared));
     }
-    if old.limits != new.limits {
+    if old.limits != new.limits || kept_elsewhere {
         found.push((Reason::Other, ViewOf::Kept));
     }
     if old.backoff() != new.backoff() {
