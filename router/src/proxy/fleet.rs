@@ -1,5 +1,7 @@
 //! What a build with fleets does for a pinned route.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use continuum_fleet::view::NameKind;
 use continuum_routing::picker::{Chosen, NoPick, Served};
