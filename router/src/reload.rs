@@ -6,6 +6,7 @@
 mod watch_file;
 
 use std::{
+    fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -38,7 +39,7 @@ pub enum Error {
     },
     /// SIGHUP cannot be received.
     #[error("cannot receive SIGHUP: {0}")]
-    Signal(std::io::Error),
+    Signal(io::Error),
     /// A family of metrics was registered twice.
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -133,7 +134,7 @@ impl Reloader {
             file: file.to_owned(),
             at_start: app.live().config.clone(),
             last: Mutex::new(Last {
-                text: cli::config::read(file).ok(),
+                text: text_of(file).ok(),
                 report: None,
             }),
             app,
@@ -186,7 +187,7 @@ impl Reloader {
 
     fn if_changed(&self) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if cli::config::read(&self.file).ok() != last.text {
+        if text_of(&self.file).ok() != last.text {
             self.take(&mut last);
         }
     }
@@ -217,7 +218,7 @@ impl Reloader {
     }
 
     fn read(&self, text: &mut Option<String>) -> Result<Config, Vec<String>> {
-        let read = cli::config::read(&self.file).map_err(|error| vec![error.to_string()])?;
+        let read = text_of(&self.file).map_err(|error| vec![error.to_string()])?;
         let parsed = continuum_config::parse(&read, &run::environment, BUILD);
         *text = Some(read);
         match parsed {
@@ -261,6 +262,15 @@ impl Reloader {
             changed: reload.changed.iter().map(|(path, _)| *path).collect(),
         }
     }
+}
+
+/// The text of the file, if it is one: to open anything else can block for good, and with it those whom this thread
+/// serves.
+fn text_of(file: &Path) -> io::Result<String> {
+    if !fs::metadata(file)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "this is not a file"));
+    }
+    cli::config::read(file)
 }
 
 fn rejected(problems: Vec<String>) -> Report {

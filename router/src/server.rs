@@ -5,6 +5,7 @@
 
 mod exchanges;
 pub mod limits;
+mod stall;
 mod tls;
 
 use std::{
@@ -40,7 +41,9 @@ use self::{
     exchanges::Exchanges,
     limits::{
         ACCEPT_PAUSE, DRAIN_IDLE, HANDSHAKE_TIMEOUT, HEAD_TIMEOUT, MAX_CONCURRENT_STREAMS, MAX_HEAD_BYTES,
+        WRITE_TIMEOUT,
     },
+    stall::Stall,
 };
 
 /// Why a listener cannot start.
@@ -154,7 +157,8 @@ impl Listener {
                             .map(|response| response.map(|body| exchange.of(body)))
                     }
                 });
-                let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+                let mut connection =
+                    pin!(http.serve_connection(TokioIo::new(Stall::new(stream, WRITE_TIMEOUT)), service));
                 let ended = tokio::select! {
                     ended = connection.as_mut() => ended,
                     () = stop.cancelled() => {
@@ -179,7 +183,8 @@ impl Listener {
         Ok(match &self.socket {
             Socket::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
-                stream.set_nodelay(true)?;
+                // Fails where the client has left already, which its own task finds out.
+                let _left = stream.set_nodelay(true);
                 Box::new(stream)
             }
             Socket::Unix(listener, _) => Box::new(listener.accept().await?.0),
@@ -216,8 +221,7 @@ fn protocol() -> auto::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD_BYTES)
-        .half_close(false)
-        .pipeline_flush(true);
+        .half_close(false);
     http.http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_CONCURRENT_STREAMS)

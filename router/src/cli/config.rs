@@ -43,7 +43,8 @@ pub fn run(
 /// Reads a configuration's text; "-" is standard input. A file that is too large is not read to its end.
 ///
 /// # Errors
-/// Those of the file system, and text that is not UTF-8.
+/// Those of the file system, text that is not UTF-8, and a file without any text: nobody means that, and a writer
+/// that was interrupted leaves one.
 pub fn read(file: &Path) -> io::Result<String> {
     // One byte more than the parser takes, so that it can say what is wrong.
     let most = MAX_TEXT_BYTES as u64 + 1;
@@ -52,6 +53,9 @@ pub fn read(file: &Path) -> io::Result<String> {
         io::stdin().take(most).read_to_string(&mut text)?;
     } else {
         File::open(file)?.take(most).read_to_string(&mut text)?;
+    }
+    if text.trim().is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty"));
     }
     Ok(text)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, Method, Request, Uri,
+    HeaderMap, Method, Request, StatusCode, Uri,
     header::{AUTHORIZATION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING},
     response,
     uri::PathAndQuery,
@@ -62,6 +62,9 @@ pub(crate) enum SendError {
     /// The connection ended inside the head, or what came is no HTTP.
     #[error("the answer broke off in its head")]
     HalfAnswer(#[source] hyper::Error),
+    /// 101: it left HTTP, which nobody asked it to.
+    #[error("switched to another protocol")]
+    Switched,
 }
 
 /// Sends the request. An idle connection that the peer closed in this very moment costs nothing: the request goes
@@ -77,6 +80,9 @@ pub(crate) async fn exchange(
     let mut again = true;
     loop {
         match lease.send(request(backend, outbound, &dress, &lease)).await {
+            Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                return Err(SendError::Switched);
+            }
             Ok(answer) => {
                 let (head, body) = answer.into_parts();
                 return Ok(Answer {

@@ -402,7 +402,7 @@ async fn attempt<P>(
         Ok(Err(error)) => {
             tracing::debug!(backend = %backend.name(), error = &error as &dyn std::error::Error, "no answer");
             return Err(match error {
-                SendError::HalfAnswer(_) => {
+                SendError::HalfAnswer(_) | SendError::Switched => {
                     counted.ends(Outcome::ServerError);
                     Unanswered::HalfAnswer
                 }

@@ -7,6 +7,9 @@ use std::time::Duration;
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 /// How long a TLS handshake may take.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may take nothing of an answer that waits for it. Networks and sleeping machines come back within
+/// it, and a client that does not must not hold a worker.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause after a failed accept: out of file descriptors, it fails again at once.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Bytes of a request head: as much as large cookies and tokens need.

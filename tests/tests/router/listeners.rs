@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
+use continuum_testkit::stub::{self, Act, Gate, Stub};
 use http::{Request, StatusCode, Version};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpStream, UnixStream},
+};
 use tokio_rustls::TlsConnector;
 
-use crate::support::{Answer, MODEL, Router, ask, chat, config, fleet, post, send};
+use crate::support::{Answer, MODEL, PATIENCE, Router, ask, chat, config, fleet, post, send};
 
 #[tokio::test]
 async fn tls_offers_both_versions_of_http() {
@@ -104,6 +108,102 @@ async fn http2_without_tls_is_recognised() {
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
     assert!(answer.text().ends_with("data: [DONE]\n\n"));
     assert!(router.stop().await);
+}
+
+/// What stands behind a request on its connection (the line end that old clients add, a second request, rubbish)
+/// holds back nothing of the answer to the first.
+#[tokio::test]
+async fn an_answer_leaves_whatever_follows_its_request() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let other = Stub::tcp(move |_| {
+        vec![
+            stub::stream_head(),
+            stub::chunk("data: first\n\n"),
+            Act::Hold(held.clone()),
+            stub::chunk("data: [DONE]\n\n"),
+            stub::last_chunk(),
+        ]
+    })
+    .await
+    .unwrap();
+    let router = Router::start(&format!(
+        "server: {{bind_address: '127.0.0.1:0'}}\nadmin: {{bind_address: '127.0.0.1:0'}}\n\
+         backends: [{{name: other, url: \"{}\", models: [{MODEL}]}}]\n",
+        other.url()
+    ))
+    .await;
+    let body = chat(MODEL, true).to_string();
+    let request = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut streams = Vec::new();
+    for behind in [
+        "",
+        "\r\n",
+        "GET /live HTTP/1.1\r\nhost: x\r\n\r\n",
+        "rubbish\r\n\r\n",
+    ] {
+        let mut stream = TcpStream::connect(router.clients()).await.unwrap();
+        stream
+            .write_all(format!("{request}{behind}").as_bytes())
+            .await
+            .unwrap();
+        read_until(&mut stream, "data: first\n\n").await;
+        streams.push(stream);
+    }
+    gate.open();
+    for mut stream in streams {
+        read_until(&mut stream, "data: [DONE]\n\n").await;
+    }
+    assert!(router.stop().await);
+}
+
+/// A request that cannot be read is told so before its connection closes.
+#[tokio::test]
+async fn an_unreadable_request_is_answered() {
+    let router = Router::start(
+        "server: {bind_address: '127.0.0.1:0'}\nadmin: {bind_address: '127.0.0.1:0'}\nbackends: []\n",
+    )
+    .await;
+    let long = "a".repeat(200_000);
+    for (request, status) in [
+        ("rubbish\r\n\r\n".to_owned(), "400"),
+        ("GET /\0 HTTP/1.1\r\n\r\n".to_owned(), "400"),
+        (format!("GET /live HTTP/1.1\r\nx: {long}\r\n\r\n"), "431"),
+        (
+            "GET /live HTTP/1.1\r\n".to_owned() + &"x: y\r\n".repeat(200) + "\r\n",
+            "431",
+        ),
+    ] {
+        for address in [router.clients(), router.operators()] {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            // The router may close before it has taken all of a head that is too long.
+            let _partly = stream.write_all(request.as_bytes()).await;
+            let seen = read_until(&mut stream, "\r\n").await;
+            assert!(
+                seen.starts_with(&format!("HTTP/1.1 {status} ")),
+                "{request:.40}: {seen}"
+            );
+        }
+    }
+    assert!(router.stop().await);
+}
+
+/// Reads until these bytes have come.
+async fn read_until(stream: &mut TcpStream, end: &str) -> String {
+    let mut seen = Vec::new();
+    let read = async {
+        while !String::from_utf8_lossy(&seen).contains(end) {
+            let mut piece = [0; 4096];
+            let length = stream.read(&mut piece).await.unwrap();
+            assert!(length > 0, "closed behind {}", String::from_utf8_lossy(&seen));
+            seen.extend_from_slice(&piece[..length]);
+        }
+    };
+    tokio::time::timeout(PATIENCE, read).await.expect("nothing comes");
+    String::from_utf8(seen).unwrap()
 }
 
 async fn over_http2(

@@ -248,6 +248,49 @@ async fn a_changed_file_is_in_force_and_a_broken_one_is_not() {
     assert!(router.stop().await);
 }
 
+/// What stands in the file's place for a moment, or by mistake, is no configuration: it empties nothing, and holds up
+/// nobody.
+#[tokio::test]
+async fn nothing_but_a_file_with_text_is_taken_over() {
+    let (sim, store) = fleet(1).await;
+    let router = Router::before(&sim, &store, "").await;
+    let good = fs::read_to_string(&router.file).unwrap();
+    let pipe = |path: &Path| {
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(path)
+                .status()
+                .unwrap()
+                .success()
+        );
+    };
+    let stand_ins: [&dyn Fn(&Path); 5] = [
+        &|path| fs::write(path, "").unwrap(),
+        &|path| fs::write(path, "\n  \n").unwrap(),
+        &|path| fs::create_dir(path).unwrap(),
+        &|path| std::os::unix::fs::symlink("/dev/zero", path).unwrap(),
+        &pipe,
+    ];
+    for stand_in in stand_ins {
+        fs::remove_file(&router.file).unwrap();
+        stand_in(&router.file);
+        let asked = ask(router.operators(), Request::post("/admin/config/reload"), "").await;
+        assert_eq!(asked.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", asked.text());
+        let answer = ask(router.clients(), post(), chat(MODEL, false).to_string()).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+        if router.file.is_dir() {
+            fs::remove_dir(&router.file).unwrap();
+        } else {
+            fs::remove_file(&router.file).unwrap();
+        }
+        fs::write(&router.file, &good).unwrap();
+        let asked = ask(router.operators(), Request::post("/admin/config/reload"), "").await;
+        assert_eq!(asked.json()["result"], "unchanged");
+    }
+    assert_eq!(router.serving.app.live().version, 1);
+    assert!(router.stop().await);
+}
+
 /// A mounted ConfigMap changes by a symlink that is swapped.
 #[tokio::test]
 async fn a_swapped_symlink_is_a_changed_file() {

@@ -352,6 +352,33 @@ async fn other_servers_are_routed_to_by_model_and_take_over_where_the_fleet_fail
     assert!(router.stop().await);
 }
 
+/// A backend that answers with something other than an answer fails as if it had not answered.
+#[tokio::test]
+async fn a_backend_cannot_take_the_connection_out_of_http() {
+    let other = Stub::tcp(|_| {
+        vec![Act::Send(
+            b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nhello".to_vec(),
+        )]
+    })
+    .await
+    .unwrap();
+    let router = Router::start(&format!(
+        "server: {{bind_address: '127.0.0.1:0'}}\nadmin: {{bind_address: '127.0.0.1:0'}}\n\
+         backends: [{{name: other, url: \"{}\", models: [{MODEL}]}}]\n",
+        other.url()
+    ))
+    .await;
+    let answer = ask(
+        router.clients(),
+        post().header("connection", "upgrade").header("upgrade", "x"),
+        chat(MODEL, true).to_string(),
+    )
+    .await;
+    assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{}", answer.text());
+    assert_eq!(answer.code(), "backend_failed");
+    assert!(router.stop().await);
+}
+
 /// Finished, left before the head, left in the middle, reset in the middle: nothing of a stream is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_left_of_a_thousand_mixed_streams() {

@@ -104,7 +104,7 @@ fn warnings_do_not_fail_unless_asked_to() {
     let lenient = ran(&["validate", "FILE"], Some(text));
     assert_eq!((lenient.out.as_str(), is(lenient.code, 0)), (out, true));
     assert!(is(ran(&["validate", "--strict", "FILE"], Some(text)).code, 1));
-    let fine = ran(&["validate", "--strict", "FILE"], Some(""));
+    let fine = ran(&["validate", "--strict", "FILE"], Some("backends: []\n"));
     assert_eq!((fine.out.as_str(), is(fine.code, 0)), ("FILE is valid\n", true));
 }
 
@@ -113,6 +113,15 @@ fn a_file_that_is_not_there_is_another_failure() {
     let ran = ran(&["validate", "FILE"], None);
     assert!(is(ran.code, 2));
     assert!(ran.err.starts_with("FILE: cannot be read: "), "{}", ran.err);
+}
+
+#[test]
+fn a_file_without_text_is_not_read_as_one_of_defaults() {
+    for text in ["", " \n\n"] {
+        let ran = ran(&["validate", "FILE"], Some(text));
+        assert!(is(ran.code, 2));
+        assert_eq!(ran.err, "FILE: cannot be read: the file is empty\n");
+    }
 }
 
 #[test]
