@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use continuum_discovery::SourceKind;
 use continuum_fleet::{
+    Lottery,
     ids::WorkerKey,
+    lotteries,
     view::{NameKind, Role, Topic, Worker as FleetWorker},
 };
 use continuum_routing::load::Row;
@@ -31,6 +33,18 @@ pub(super) struct Workers {
     kv_event_publishers: usize,
     subscriptions: Vec<Subscription>,
     caps: Caps,
+    /// Models that a frontend cannot serve every time, though every pin is correct; empty in a healthy fleet.
+    degraded: Vec<Degraded>,
+}
+
+/// A frontend draws one worker set of the model and looks the pin up in it alone.
+#[derive(Serialize)]
+struct Degraded {
+    graph: String,
+    model: String,
+    namespaces: usize,
+    sets: usize,
+    mixed_namespaces: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -167,6 +181,7 @@ impl Workers {
                 ranks: fleet.ranks_over_capacity(),
                 subscriptions: load_publishers.saturating_sub(most),
             },
+            degraded: lotteries(&view).into_iter().map(Degraded::of).collect(),
         }
     }
 }
@@ -210,6 +225,18 @@ impl Worker {
             ranks: rows.into_iter().map(Rank::of).collect(),
             first_seen: moment(worker.seen.first),
             last_updated: moment(worker.seen.updated),
+        }
+    }
+}
+
+impl Degraded {
+    fn of(lottery: Lottery) -> Self {
+        Self {
+            graph: lottery.graph.to_string(),
+            model: lottery.model.to_string(),
+            namespaces: lottery.namespaces,
+            sets: lottery.sets,
+            mixed_namespaces: lottery.mixed.iter().map(ToString::to_string).collect(),
         }
     }
 }

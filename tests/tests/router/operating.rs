@@ -32,6 +32,9 @@ async fn the_fleet_is_shown_without_an_address() {
     );
     assert_eq!(shown["namespaces"], serde_json::json!(["dynamo"]));
     assert_eq!(shown["load_publishers"], 4);
+    assert_eq!(shown["degraded"], Value::Array(Vec::new()));
+    let none = serde_json::json!({"records": 0, "cards": 0, "ranks": 0, "subscriptions": 0});
+    assert_eq!(shown["caps"], none);
     let workers = shown["workers"].as_array().unwrap();
     assert_eq!(workers.len(), 4);
     for (shown, worker) in workers.iter().zip(sim.fleet().workers()) {
@@ -288,6 +291,33 @@ async fn nothing_but_a_file_with_text_is_taken_over() {
         assert_eq!(asked.json()["result"], "unchanged");
     }
     assert_eq!(router.serving.app.live().version, 1);
+    assert!(router.stop().await);
+}
+
+/// Caps are seen while they hold, and a larger one holds without a change of the fleet.
+#[tokio::test]
+async fn a_cap_is_shown_and_can_be_raised() {
+    let (sim, store) = fleet(1).await;
+    let capped = config(&store, &[format!("http://{}", sim.frontends()[0])], "")
+        .replace("load: {", "load: {max_ranks: 3, max_subscriptions: 1, ");
+    let router = Router::start(&capped).await;
+    until("all workers are seen", || {
+        router.serving.app.fleet.view().workers.len() == 4
+    })
+    .await;
+    let caps = router.admin("/admin/dynamo/workers").await["caps"].clone();
+    assert_eq!((&caps["ranks"], &caps["subscriptions"]), (&1.into(), &3.into()));
+    // A rank without a key is served all the same.
+    let answer = ask(router.clients(), post(), chat(MODEL, false).to_string()).await;
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+    let text = fs::read_to_string(&router.file).unwrap();
+    replace(
+        &router.file,
+        &text.replace("max_ranks: 3, max_subscriptions: 1, ", ""),
+    );
+    router.settle(4).await;
+    let fleet = &router.serving.app.fleet;
+    until("every rank has a key", || fleet.ranks_over_capacity() == 0).await;
     assert!(router.stop().await);
 }
 

@@ -22,3 +22,4 @@ pub mod view;
 pub use graphs::{Generation, Graphs, NamespaceMatch};
 pub use notes::{EventKind, Note, Notes};
 pub use reducer::{Change, Reducer, Settings};
+pub use sets::{Lottery, lotteries};

@@ -14,10 +14,45 @@ use crate::{
     ids::{Graph, ModelName, Namespace},
     limits::MAX_MIXED_REPORTS,
     notes::{Note, Notes},
-    view::{Role, Worker},
+    view::{FleetView, Role, Worker},
 };
 
 type Pool = (Graph, ModelName);
+
+/// A model whose frontends draw one worker set out of several: correct pins may fail by chance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lottery {
+    /// The pool.
+    pub graph: Graph,
+    /// The model's base name.
+    pub model: ModelName,
+    /// Namespaces that serve it.
+    pub namespaces: usize,
+    /// Worker sets (namespace, component, role) that serve it.
+    pub sets: usize,
+    /// Namespaces that mix aggregated with split workers: their frontends cannot serve every pin.
+    pub mixed: Vec<Namespace>,
+}
+
+/// The lotteries of a view, by pool.
+#[must_use]
+pub fn lotteries(view: &FleetView) -> Vec<Lottery> {
+    let mut sets = Sets::default();
+    for worker in view.workers.values() {
+        sets.replaced(None, Some(worker));
+    }
+    let lottery = |((graph, model), members): (&Pool, &Members)| {
+        let mixed: Vec<Namespace> = members.mixing().into_keys().cloned().collect();
+        (members.are_several() || !mixed.is_empty()).then(|| Lottery {
+            graph: graph.clone(),
+            model: model.clone(),
+            namespaces: members.namespaces().len(),
+            sets: members.sets.len(),
+            mixed,
+        })
+    };
+    sets.pools.iter().filter_map(lottery).collect()
+}
 
 /// Workers of one set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,26 +137,41 @@ impl Sets {
 }
 
 impl Members {
-    fn review(&mut self, (graph, model): &Pool, found: &mut Vec<Note>) {
-        let namespaces: BTreeSet<&Namespace> = self.sets.keys().map(|set| &set.namespace).collect();
-        let mut mixed = BTreeSet::new();
-        for namespace in &namespaces {
-            let of = |role: Role| -> usize {
-                let sets = self
-                    .sets
-                    .iter()
-                    .filter(|(set, _)| set.namespace == **namespace && set.role == role);
-                sets.map(|(_, count)| count).sum()
-            };
-            let (prefill, decode, aggregated) = (of(Role::Prefill), of(Role::Decode), of(Role::Aggregated));
-            if aggregated == 0 || prefill + decode == 0 {
-                continue;
+    fn namespaces(&self) -> BTreeSet<&Namespace> {
+        self.sets.keys().map(|set| &set.namespace).collect()
+    }
+
+    /// Workers by role (prefill, decode, aggregated) of each namespace that mixes aggregated with split ones.
+    fn mixing(&self) -> BTreeMap<&Namespace, (usize, usize, usize)> {
+        let mut counts = BTreeMap::<&Namespace, (usize, usize, usize)>::new();
+        for (set, workers) in &self.sets {
+            let (prefill, decode, aggregated) = counts.entry(&set.namespace).or_default();
+            match set.role {
+                Role::Prefill => *prefill += workers,
+                Role::Decode => *decode += workers,
+                Role::Aggregated => *aggregated += workers,
+                Role::Encode | Role::Unknown => {}
             }
-            mixed.insert((*namespace).clone());
-            if !self.mixed.contains(*namespace) {
+        }
+        counts.retain(|_, (prefill, decode, aggregated)| *aggregated > 0 && *prefill + *decode > 0);
+        counts
+    }
+
+    /// Two roles of one namespace are a pair, or mixed; one role twice is a choice.
+    fn are_several(&self) -> bool {
+        let roles: BTreeSet<(&Namespace, Role)> =
+            self.sets.keys().map(|set| (&set.namespace, set.role)).collect();
+        self.namespaces().len() > 1 || roles.len() < self.sets.len()
+    }
+
+    fn review(&mut self, (graph, model): &Pool, found: &mut Vec<Note>) {
+        let mut mixed = BTreeSet::new();
+        for (namespace, (prefill, decode, aggregated)) in self.mixing() {
+            mixed.insert(namespace.clone());
+            if !self.mixed.contains(namespace) {
                 found.push(Note::MixedNamespace {
                     graph: graph.clone(),
-                    namespace: (*namespace).clone(),
+                    namespace: namespace.clone(),
                     model: model.clone(),
                     prefill,
                     decode,
@@ -129,15 +179,12 @@ impl Members {
                 });
             }
         }
-        // Two roles of one namespace are a pair, or mixed; one role twice is a choice.
-        let roles: BTreeSet<(&Namespace, Role)> =
-            self.sets.keys().map(|set| (&set.namespace, set.role)).collect();
-        let several = namespaces.len() > 1 || roles.len() < self.sets.len();
+        let several = self.are_several();
         if several && !self.several {
             found.push(Note::SeveralSets {
                 graph: graph.clone(),
                 model: model.clone(),
-                namespaces: namespaces.len(),
+                namespaces: self.namespaces().len(),
                 sets: self.sets.len(),
             });
         }

@@ -697,6 +697,13 @@ fn namespaces_that_become_mixed_are_named_up_to_eight_a_pass() {
         })
     );
     assert_eq!(pairs(&mut reducer, 2).lines(), [], "not while it stays so");
+    let shown = crate::lotteries(&reducer.view());
+    assert_eq!(shown.len(), 10, "whoever looks sees all of them");
+    assert!(
+        shown
+            .iter()
+            .all(|lottery| lottery.mixed == ["dynamo".into()] && lottery.sets == 2)
+    );
 
     reducer.apply(delete(instance_key("dynamo", "backend", 101)), at(3));
     let notes = reducer.apply(instance("dynamo", "backend", 101), at(4));
@@ -756,6 +763,7 @@ fn several_sets_of_one_role_are_said_while_they_come_and_not_while_they_last() {
         [],
         "a pair is what a frontend expects"
     );
+    assert_eq!(crate::lotteries(&reducer.view()), []);
     assert_eq!(
         several(&reducer.apply_all(join("dynamo", "decode", 3, "decode"), at(1))),
         0
@@ -769,6 +777,16 @@ fn several_sets_of_one_role_are_said_while_they_come_and_not_while_they_last() {
         several(&reducer.apply_all(join("dynamo-legacy", "decode", 5, "decode"), at(3))),
         0,
         "lasts"
+    );
+    assert_eq!(
+        crate::lotteries(&reducer.view()),
+        [crate::Lottery {
+            graph: "dynamo".into(),
+            model: "m".into(),
+            namespaces: 2,
+            sets: 4,
+            mixed: Vec::new(),
+        }]
     );
     reducer.apply(delete(instance_key("dynamo", "backend", 4)), at(4));
     reducer.apply(delete(instance_key("dynamo-legacy", "decode", 5)), at(4));
