@@ -4,7 +4,7 @@ use continuum_fleet::ids::{InstanceId, Rank};
 
 use crate::{
     Limits, Refusal,
-    msgpack::{Cursor, Shape, Writer},
+    msgpack::{Cursor, Fields, Writer, once},
 };
 
 /// A load sample as it came. `None` means that this sample says nothing of the field, not that it is zero.
@@ -29,27 +29,7 @@ impl ActiveLoad {
     /// # Errors
     /// [`Refusal::Malformed`]: not msgpack, no worker id, a repeated or mistyped field, or too deep nesting.
     pub fn decode(payload: &[u8], limits: &Limits) -> Result<Self, Refusal> {
-        let mut cursor = Cursor::new(payload, limits.nesting);
-        let mut fields = Fields::default();
-        match cursor.shape()? {
-            Shape::Map(len) => {
-                for _ in 0..len {
-                    match Field::named(cursor.str()?) {
-                        Some(field) => fields.read(field, &mut cursor)?,
-                        None => cursor.skip()?,
-                    }
-                }
-            }
-            Shape::Array(len) => {
-                let mut positions = Field::ORDER.iter();
-                for _ in 0..len {
-                    match positions.next() {
-                        Some(field) => fields.read(*field, &mut cursor)?,
-                        None => cursor.skip()?,
-                    }
-                }
-            }
-        }
+        let fields: Sample = Cursor::new(payload, limits.nesting).fields()?;
         Ok(Self {
             worker: fields.worker.map(InstanceId::new).ok_or(Refusal::Malformed)?,
             rank: Rank(fields.rank.unwrap_or(0)),
@@ -86,31 +66,9 @@ enum Field {
     UsedBlocks,
 }
 
-impl Field {
-    /// Positions of the array form.
-    const ORDER: [Self; 5] = [
-        Self::Worker,
-        Self::Rank,
-        Self::DecodeBlocks,
-        Self::PrefillTokens,
-        Self::UsedBlocks,
-    ];
-
-    fn named(name: &[u8]) -> Option<Self> {
-        match name {
-            b"worker_id" => Some(Self::Worker),
-            b"dp_rank" => Some(Self::Rank),
-            b"active_decode_blocks" => Some(Self::DecodeBlocks),
-            b"active_prefill_tokens" => Some(Self::PrefillTokens),
-            b"kv_used_blocks" => Some(Self::UsedBlocks),
-            _ => None,
-        }
-    }
-}
-
 /// What was read so far; the outer `Option` tells a field that did not occur from one that was nil.
 #[derive(Default)]
-struct Fields {
+struct Sample {
     worker: Option<u64>,
     rank: Option<u32>,
     decode_blocks: Option<Option<u64>>,
@@ -118,8 +76,28 @@ struct Fields {
     used_blocks: Option<Option<u64>>,
 }
 
-impl Fields {
-    fn read(&mut self, field: Field, cursor: &mut Cursor<'_>) -> Result<(), Refusal> {
+impl<'a> Fields<'a> for Sample {
+    type Field = Field;
+    const ORDER: &'static [Field] = &[
+        Field::Worker,
+        Field::Rank,
+        Field::DecodeBlocks,
+        Field::PrefillTokens,
+        Field::UsedBlocks,
+    ];
+
+    fn named(name: &[u8]) -> Option<Field> {
+        match name {
+            b"worker_id" => Some(Field::Worker),
+            b"dp_rank" => Some(Field::Rank),
+            b"active_decode_blocks" => Some(Field::DecodeBlocks),
+            b"active_prefill_tokens" => Some(Field::PrefillTokens),
+            b"kv_used_blocks" => Some(Field::UsedBlocks),
+            _ => None,
+        }
+    }
+
+    fn read(&mut self, field: Field, cursor: &mut Cursor<'a>) -> Result<(), Refusal> {
         match field {
             Field::Worker => once(&mut self.worker, cursor.uint()?),
             Field::Rank => once(&mut self.rank, cursor.uint()?),
@@ -127,14 +105,6 @@ impl Fields {
             Field::PrefillTokens => once(&mut self.prefill_tokens, cursor.optional_uint()?),
             Field::UsedBlocks => once(&mut self.used_blocks, cursor.optional_uint()?),
         }
-    }
-}
-
-/// Sets a field that has not occurred yet. A field that occurs twice has no meaning.
-pub(crate) fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), Refusal> {
-    match slot.replace(value) {
-        None => Ok(()),
-        Some(_) => Err(Refusal::Malformed),
     }
 }
 

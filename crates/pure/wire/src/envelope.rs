@@ -6,9 +6,8 @@ use continuum_fleet::ids::PublisherId;
 
 use crate::{
     Limits, Refusal,
-    active_load::once,
     limits::FRAME_HEADER_BYTES,
-    msgpack::{Cursor, Shape, Writer},
+    msgpack::{Cursor, Fields, Writer, once},
     zmtp::Message,
 };
 
@@ -136,30 +135,9 @@ enum Field {
     Payload,
 }
 
-impl Field {
-    /// Positions of the array form.
-    const ORDER: [Self; 5] = [
-        Self::Publisher,
-        Self::Sequence,
-        Self::PublishedAt,
-        Self::Topic,
-        Self::Payload,
-    ];
-
-    fn named(name: &[u8]) -> Option<Self> {
-        match name {
-            b"publisher_id" => Some(Self::Publisher),
-            b"sequence" => Some(Self::Sequence),
-            b"published_at" => Some(Self::PublishedAt),
-            b"topic" => Some(Self::Topic),
-            b"payload" => Some(Self::Payload),
-            _ => None,
-        }
-    }
-}
-
+/// What was read so far.
 #[derive(Default)]
-struct Fields<'a> {
+struct Read<'a> {
     publisher: Option<u64>,
     sequence: Option<u64>,
     published_at: Option<u64>,
@@ -167,7 +145,27 @@ struct Fields<'a> {
     payload: Option<Cow<'a, [u8]>>,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> Fields<'a> for Read<'a> {
+    type Field = Field;
+    const ORDER: &'static [Field] = &[
+        Field::Publisher,
+        Field::Sequence,
+        Field::PublishedAt,
+        Field::Topic,
+        Field::Payload,
+    ];
+
+    fn named(name: &[u8]) -> Option<Field> {
+        match name {
+            b"publisher_id" => Some(Field::Publisher),
+            b"sequence" => Some(Field::Sequence),
+            b"published_at" => Some(Field::PublishedAt),
+            b"topic" => Some(Field::Topic),
+            b"payload" => Some(Field::Payload),
+            _ => None,
+        }
+    }
+
     fn read(&mut self, field: Field, cursor: &mut Cursor<'a>) -> Result<(), Refusal> {
         match field {
             Field::Publisher => once(&mut self.publisher, cursor.uint()?),
@@ -181,27 +179,7 @@ impl<'a> Fields<'a> {
 
 impl<'a> Envelope<'a> {
     fn decode(bytes: &'a [u8], limits: &Limits) -> Result<Self, Refusal> {
-        let mut cursor = Cursor::new(bytes, limits.nesting);
-        let mut fields = Fields::default();
-        match cursor.shape()? {
-            Shape::Map(len) => {
-                for _ in 0..len {
-                    match Field::named(cursor.str()?) {
-                        Some(field) => fields.read(field, &mut cursor)?,
-                        None => cursor.skip()?,
-                    }
-                }
-            }
-            Shape::Array(len) => {
-                let mut positions = Field::ORDER.iter();
-                for _ in 0..len {
-                    match positions.next() {
-                        Some(field) => fields.read(*field, &mut cursor)?,
-                        None => cursor.skip()?,
-                    }
-                }
-            }
-        }
+        let fields: Read<'a> = Cursor::new(bytes, limits.nesting).fields()?;
         Ok(Self {
             publisher: fields.publisher.ok_or(Refusal::Malformed)?,
             published_at: fields.published_at.unwrap_or(0),

@@ -12,8 +12,21 @@ pub(crate) struct Cursor<'a> {
     nesting: usize,
 }
 
+/// The fields of a struct, whose values are read one by one in any order.
+pub(crate) trait Fields<'a>: Default {
+    /// Names a field.
+    type Field: Copy + 'static;
+    /// Positions of the array form.
+    const ORDER: &'static [Self::Field];
+
+    /// The field of a name, if it is known.
+    fn named(name: &[u8]) -> Option<Self::Field>;
+    /// Reads the value of a field.
+    fn read(&mut self, field: Self::Field, cursor: &mut Cursor<'a>) -> Result<(), Refusal>;
+}
+
 /// How a struct is spelled: rmp-serde writes maps by name, older writers arrays by position.
-pub(crate) enum Shape {
+enum Shape {
     /// This many key and value pairs follow.
     Map(u32),
     /// This many values follow.
@@ -25,8 +38,33 @@ impl<'a> Cursor<'a> {
         Self { rest: bytes, nesting }
     }
 
+    /// A struct in either spelling; unknown fields are passed over.
+    pub(crate) fn fields<F: Fields<'a>>(&mut self) -> Result<F, Refusal> {
+        let mut fields = F::default();
+        match self.shape()? {
+            Shape::Map(len) => {
+                for _ in 0..len {
+                    match F::named(self.str()?) {
+                        Some(field) => fields.read(field, self)?,
+                        None => self.skip()?,
+                    }
+                }
+            }
+            Shape::Array(len) => {
+                let mut positions = F::ORDER.iter();
+                for _ in 0..len {
+                    match positions.next() {
+                        Some(field) => fields.read(*field, self)?,
+                        None => self.skip()?,
+                    }
+                }
+            }
+        }
+        Ok(fields)
+    }
+
     /// The head of a struct.
-    pub(crate) fn shape(&mut self) -> Result<Shape, Refusal> {
+    fn shape(&mut self) -> Result<Shape, Refusal> {
         if matches!(self.peek()?, Marker::FixMap(_) | Marker::Map16 | Marker::Map32) {
             decode::read_map_len(&mut self.rest)
                 .map(Shape::Map)
@@ -152,6 +190,14 @@ impl<'a> Cursor<'a> {
 
 /// msgpack nil.
 const NIL: u8 = 0xc0;
+
+/// Sets a field that has not occurred yet. A field that occurs twice has no meaning.
+pub(crate) fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), Refusal> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Refusal::Malformed),
+    }
+}
 
 fn malformed<E>(_: E) -> Refusal {
     Refusal::Malformed
