@@ -201,7 +201,11 @@ impl Sim {
                 tokio::select! {
                     () = stop.cancelled() => break,
                     accepted = listener.accept() => {
-                        let Ok((socket, _)) = accepted else { continue };
+                        let Ok((socket, _)) = accepted else {
+                            // Out of files: without a pause this would be all that the process does.
+                            tokio::time::sleep(ACCEPT_PAUSE).await;
+                            continue;
+                        };
                         let _best_effort = socket.set_nodelay(true);
                         let fleet = fleet.clone();
                         connections.spawn(async move {
@@ -233,6 +237,9 @@ impl Sim {
         });
     }
 }
+
+/// Pause after a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Stable ids, so that two runs of a demonstration look alike. Above 2^53, as those of a real file store.
 fn instance_id(role: Role, index: u32) -> u64 {
