@@ -1,5 +1,7 @@
 //! Every cap of the fleet model. All input is written by the fleet and trusted by nobody.
 
+use crate::keys::Bucket;
+
 /// Longest registry value that is parsed, in bytes (16 MiB): ten times what etcd accepts by default, so that
 /// only a broken or hostile writer meets it.
 pub const MAX_RECORD_BYTES: usize = 16 * 1024 * 1024;
@@ -14,9 +16,13 @@ pub const MAX_RETAINED_CARD_BYTES: usize = 1024 * 1024;
 /// Opaque card JSON kept over all workers, in bytes (256 MiB); equal cards count once.
 pub const MAX_RETAINED_CARDS_TOTAL_BYTES: usize = 256 * 1024 * 1024;
 
-/// Keys kept in each of the four key spaces (instances, cards, event channels, event sources). Known keys are
-/// still updated when it is reached; new ones are refused.
+/// Keys kept of instances, and of cards. Known keys are still updated when it is reached; new ones are refused.
 pub const MAX_RECORDS_PER_KEYSPACE: usize = 16_384;
+
+/// Event channels, and event sources, kept for each instance key that may be kept: one for its load, and cache
+/// events of four ranks, as many as the load store has for a fleet of that size. Keys of cache events come before
+/// those of load, so a lower cap would take the load of wide data-parallel fleets away.
+pub const EVENT_KEYS_PER_RECORD: usize = 5;
 
 /// Keys kept for one worker: its cards (base and adapters), and claims of one instance, channel or source. More
 /// are refused, so that the work of one change stays bounded whoever writes.
@@ -50,8 +56,8 @@ pub const MAX_CARD_TEXT_BYTES: usize = 256;
 pub const MAX_ARTIFACT_BYTES: usize = 8 * 1024;
 
 /// Data-parallel ranks of one worker that take part in routing. Every rank costs a slot of load state, so a
-/// card must not be able to declare four billion of them.
-pub const MAX_RANKS_PER_WORKER: u32 = 256;
+/// card must not be able to declare four billion of them; no engine runs a thousand.
+pub const MAX_RANKS_PER_WORKER: u32 = 1_024;
 
 /// Longest event endpoint, in bytes.
 pub const MAX_ENDPOINT_BYTES: usize = 512;
@@ -80,8 +86,21 @@ pub struct Limits {
     pub retained_card_bytes: usize,
     /// [`MAX_RETAINED_CARDS_TOTAL_BYTES`].
     pub retained_cards_total_bytes: usize,
-    /// [`MAX_RECORDS_PER_KEYSPACE`].
+    /// [`MAX_RECORDS_PER_KEYSPACE`]; see also [`EVENT_KEYS_PER_RECORD`].
     pub records_per_keyspace: usize,
+}
+
+impl Limits {
+    /// Keys kept in a bucket.
+    #[must_use]
+    pub const fn keys_in(&self, bucket: Bucket) -> usize {
+        match bucket {
+            Bucket::Instances | Bucket::Cards => self.records_per_keyspace,
+            Bucket::EventChannels | Bucket::EventSources => {
+                self.records_per_keyspace.saturating_mul(EVENT_KEYS_PER_RECORD)
+            }
+        }
+    }
 }
 
 impl Default for Limits {

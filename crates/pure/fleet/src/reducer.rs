@@ -211,11 +211,10 @@ impl Reducer {
     /// Whether a full key space refused records that would fit by now: a full list would bring them back.
     #[must_use]
     pub fn wants_reset(&self) -> bool {
-        let cap = self.settings.limits.records_per_keyspace;
         Bucket::ALL
             .into_iter()
             .zip(self.full.buckets)
-            .any(|(bucket, full)| full && self.claims.count(bucket) < cap)
+            .any(|(bucket, full)| full && self.claims.count(bucket) < self.settings.limits.keys_in(bucket))
     }
 
     /// The present view; cloning shares all of it.

@@ -86,7 +86,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn the_reducer_agrees_with_a_join_from_scratch(ops in history(), cap in prop_oneof![Just(4_usize), Just(9), Just(1000)]) {
+    fn the_reducer_agrees_with_a_join_from_scratch(ops in history(), cap in prop_oneof![Just(1_usize), Just(4), Just(9), Just(1000)]) {
         let mut reducer = Reducer::new(settings(cap));
         let mut model = Model::new(&["g", "h"], cap);
         for (second, op) in (1..).zip(ops) {

@@ -4,9 +4,6 @@
 /// document has at most so many ranks.
 pub const RANKS: usize = 65_536;
 
-/// Ranks of one worker that get a key. A card may declare four billion; no engine runs a thousand.
-pub const RANKS_PER_WORKER: u32 = 1_024;
-
 /// Publishers whose fields are kept apart for one rank: the worker, and KV frontends that publish beside it.
 /// At the cap the one heard from least recently gives way.
 pub const PUBLISHERS_PER_RANK: usize = 8;

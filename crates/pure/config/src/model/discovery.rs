@@ -306,7 +306,7 @@ pub struct DiscoveryLimits {
     #[serde(with = "size")]
     #[schemars(with = "SizeText", extend("x-max" = "64GiB"))]
     pub max_retained_cards_total_bytes: u64,
-    /// Keys of one kind (instances, cards, channels, sources); one more is refused.
+    /// Instances, and cards; one more is refused. Of event channels, and of event sources, five times as many are kept.
     #[schemars(range(min = 1, max = 1_048_576))]
     pub max_records_per_keyspace: u32,
     /// Kubernetes resources of one kind (metadata, endpoint slices, pods).

@@ -28,7 +28,7 @@ impl Reducer {
             Err(_) => return Err(self.refuse(key, Malformed::Json.into(), notes)),
         };
         let bucket = parsed.bucket();
-        let cap = self.settings.limits.records_per_keyspace;
+        let cap = self.settings.limits.keys_in(bucket);
         let (taken, touched) = match &parsed {
             Key::Instance { at } => {
                 records::instance(at, text).map_err(|why| self.refuse(key, why, notes))?;
@@ -146,7 +146,7 @@ impl Reducer {
     /// Keeps what a key said before a full list in which its value cannot be read.
     pub(super) fn carry_over(&mut self, key: &str, old: &Claims) {
         let Ok(parsed) = Key::parse(key) else { return };
-        let cap = self.settings.limits.records_per_keyspace;
+        let cap = self.settings.limits.keys_in(parsed.bucket());
         // A refusal was counted when the record was put; here it only means that there is no room.
         let _: Option<Result<Taken, Full>> = match &parsed {
             Key::Instance { at } => {
@@ -217,7 +217,7 @@ impl Reducer {
             if !std::mem::replace(said, true) {
                 notes.say(Note::KeySpaceFull {
                     bucket,
-                    cap: self.settings.limits.records_per_keyspace,
+                    cap: self.settings.limits.keys_in(bucket),
                 });
             }
         }

@@ -466,6 +466,38 @@ fn contradicting_roles_leave_a_worker_out_and_are_said_once() {
 }
 
 #[test]
+fn cache_events_of_many_ranks_leave_room_for_the_load_of_their_workers() {
+    let mut reducer = reducer_with(Limits {
+        records_per_keyspace: 2,
+        ..Limits::default()
+    });
+    // In the order of a list: cache events first, four ranks of each of two workers.
+    let channel = |topic: &str, id: u64| {
+        put(
+            format!("v1/event_channels/namespace/dynamo/topic/{topic}/{id:x}"),
+            format!(
+                r#"{{"instance_id":{id},"transport":{{"kind":"Zmq","config":{{"endpoint":"tcp://a:{id}"}}}}}}"#
+            ),
+        )
+    };
+    for id in 0..8 {
+        reducer.apply(channel("kv-events", id), at(1));
+    }
+    for id in 0..2 {
+        reducer.apply(channel("kv_metrics", id), at(1));
+    }
+    assert_eq!(reducer.view().publishers.len(), 10);
+    let notes = reducer.apply(channel("kv_metrics", 2), at(1));
+    assert_eq!(
+        notes.lines(),
+        [Note::KeySpaceFull {
+            bucket: Bucket::EventChannels,
+            cap: 10
+        }]
+    );
+}
+
+#[test]
 fn a_full_key_space_refuses_new_keys_only() {
     let mut reducer = reducer_with(Limits {
         records_per_keyspace: 2,

@@ -137,7 +137,13 @@ impl Model {
             .values()
             .filter(|other| bucket(&other.key) == bucket(&item.key))
             .count();
-        if self.records.contains_key(&text) || space < self.cap {
+        // Channels and sources have room for five times as many.
+        let cap = if bucket(&item.key) >= 2 {
+            5 * self.cap
+        } else {
+            self.cap
+        };
+        if self.records.contains_key(&text) || space < cap {
             self.records.insert(text, admitted);
         } else if readable {
             self.refused += 1;

@@ -7,13 +7,13 @@ use std::{
 
 use continuum_fleet::{
     ids::{Namespace, PublisherId, Rank, WorkerKey},
+    limits::MAX_RANKS_PER_WORKER,
     view::{FleetView, Publisher, PublisherKey, RankRange, Role, Worker},
 };
 use imbl::{OrdMap, ordmap::DiffItem};
 
 use self::coverage::{Heard, Scope, Silent};
 use super::{Followed, slot::Slot};
-use crate::limits::RANKS_PER_WORKER;
 
 mod coverage;
 
@@ -240,6 +240,6 @@ impl Index {
 
 /// Keys that a worker with these ranks should have. The last number of 32 bits is no rank: frontends take it as unset.
 pub(crate) fn wanted(range: RankRange) -> usize {
-    let size = range.size.min(RANKS_PER_WORKER).min(u32::MAX - range.start);
+    let size = range.size.min(MAX_RANKS_PER_WORKER).min(u32::MAX - range.start);
     usize::try_from(size).unwrap_or(usize::MAX)
 }
