@@ -31,7 +31,7 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, UnixListener},
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -40,8 +40,8 @@ use tracing::{debug, info, warn};
 use self::{
     exchanges::Exchanges,
     limits::{
-        ACCEPT_PAUSE, DRAIN_IDLE, HANDSHAKE_TIMEOUT, HEAD_TIMEOUT, MAX_CONCURRENT_STREAMS, MAX_HEAD_BYTES,
-        WRITE_TIMEOUT,
+        ACCEPT_PAUSE, ACCEPT_SAID_AGAIN, DRAIN_IDLE, HANDSHAKE_TIMEOUT, HEAD_TIMEOUT, MAX_CONCURRENT_STREAMS,
+        MAX_HEAD_BYTES, WRITE_TIMEOUT,
     },
     stall::Stall,
 };
@@ -131,11 +131,15 @@ impl Listener {
         let connections = TaskTracker::new();
         let http = Arc::new(protocol());
         info!(address = self.address(), tls = self.tls.is_some(), "listening");
+        let mut said: Option<Instant> = None;
         while let Some(accepted) = stop.run_until_cancelled(self.accept()).await {
             let stream = match accepted {
                 Ok(stream) => stream,
                 Err(error) => {
-                    warn!(%error, "could not accept a connection");
+                    if said.is_none_or(|said| said.elapsed() >= ACCEPT_SAID_AGAIN) {
+                        warn!(%error, "could not accept a connection");
+                        said = Some(Instant::now());
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }

@@ -12,6 +12,8 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause after a failed accept: out of file descriptors, it fails again at once.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long the log is silent about further failed accepts: twenty a second would say nothing that one does not.
+pub const ACCEPT_SAID_AGAIN: Duration = Duration::from_secs(60);
 /// Bytes of a request head: as much as large cookies and tokens need.
 pub const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// HTTP/2 streams of one connection at a time.

@@ -7,6 +7,9 @@ use tracing_subscriber::{
     EnvFilter, Registry, fmt, layer::SubscriberExt as _, reload, util::SubscriberInitExt as _,
 };
 
+/// The HTTP/2 library warns of what a peer does wrong: each hostile client would write a line for each connection.
+const PEERS_NOT_TOLD: &str = ",h2=error";
+
 /// How a log line is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
@@ -89,7 +92,11 @@ fn filter(level: &str) -> Result<EnvFilter, Error> {
             return Err(refused());
         }
     }
-    EnvFilter::from_str(&parts.join(",")).map_err(|_| refused())
+    let mut level = parts.join(",");
+    if level != "off" && !parts.iter().any(|part| part.starts_with("h2=")) {
+        level.push_str(PEERS_NOT_TOLD);
+    }
+    EnvFilter::from_str(&level).map_err(|_| refused())
 }
 
 #[cfg(test)]
@@ -116,6 +123,10 @@ mod tests {
     fn the_level_changes_while_the_log_runs() {
         let handle = init(Format::Json, "warn").unwrap();
         assert!(!tracing::enabled!(tracing::Level::INFO));
+        // Clients write no lines through libraries, unless that is asked for.
+        assert!(!tracing::enabled!(target: "h2::proto", tracing::Level::WARN));
+        handle.set("warn,h2=trace").unwrap();
+        assert!(tracing::enabled!(target: "h2::proto", tracing::Level::WARN));
         handle.set("debug").unwrap();
         assert!(tracing::enabled!(tracing::Level::DEBUG));
         assert!(matches!(handle.set("loud"), Err(Error::Level { .. })));
