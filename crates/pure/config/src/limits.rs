@@ -19,10 +19,10 @@ pub const MAX_PROBLEMS: usize = 100;
 /// Characters of a value that a message repeats.
 pub const MAX_SHOWN_CHARS: usize = 60;
 
-/// Dynamo namespaces that one router follows (the document's number).
+/// Dynamo namespaces that one router follows.
 pub const MAX_DYNAMO_NAMESPACES: usize = 16;
 
-/// Memory that one stream of an event bus session needs at least (the document's number).
+/// Memory that one stream of an event bus session needs at least.
 pub const MIN_STREAM_BUFFER_BYTES: u64 = 64 << 10;
 
 /// Bytes of a DNS-1123 label and of a Kubernetes label value.

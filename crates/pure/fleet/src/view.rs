@@ -176,7 +176,7 @@ pub struct Card {
     pub topology_domains: BTreeMap<String, String>,
     /// The domain that a prefill and a decode worker must, or should, share.
     pub kv_transfer: Option<KvTransfer>,
-    /// The card carries a `router_config`: its frontend may answer without pins (ruling 32).
+    /// The card carries a `router_config`: its frontend may answer without pins.
     pub has_router_config: bool,
     /// A disaggregated endpoint is declared; its host is an internal address and never shown.
     pub has_disaggregated_endpoint: bool,
@@ -233,7 +233,7 @@ pub struct KvTransfer {
     pub enforcement: KvTransferEnforcement,
 }
 
-/// How a topology domain binds a pair (ruling 23).
+/// How a topology domain binds a pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KvTransferEnforcement {
     /// The decode worker must share the domain's value.

@@ -1,7 +1,7 @@
 //! Every limit of the load store and the picker, with its unit and its reason.
 
-/// (worker, rank) keys that the store holds. Records of the fleet must not exhaust our memory; the fleet of the
-/// document has at most so many ranks.
+/// (worker, rank) keys that the store holds. Records of the fleet must not exhaust our memory; a fleet of
+/// 16,384 workers with four ranks each fits.
 pub const RANKS: usize = 65_536;
 
 /// Publishers whose fields are kept apart for one rank: the worker, and KV frontends that publish beside it.

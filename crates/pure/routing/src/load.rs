@@ -102,6 +102,6 @@ pub struct Row {
     pub booked_blocks: u64,
     /// Their prompt tokens whose prefill has not ended.
     pub booked_tokens: u64,
-    /// Suspected to be dead (ruling: until a sample arrives or 30 seconds).
+    /// Suspected to be dead (until a sample arrives, or for 30 seconds).
     pub suspect: bool,
 }

@@ -58,7 +58,7 @@ impl JsonSchema for Secret {
     }
 }
 
-/// The path of a private key. The path is not shown either: it is masked where the document masks it.
+/// The path of a private key. The path is not shown either: it is masked wherever a configuration is shown.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct KeyFile(Box<Path>);
