@@ -1,9 +1,5 @@
 //! The simulated fleet, used as the router uses it: its records, its socket, its frontend.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test that cannot go on should stop where it is"
-)]
 
 use std::{path::Path, time::Duration};
 

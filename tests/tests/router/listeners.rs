@@ -202,7 +202,7 @@ async fn read_until(stream: &mut TcpStream, end: &str) -> String {
             seen.extend_from_slice(&piece[..length]);
         }
     };
-    tokio::time::timeout(PATIENCE, read).await.expect("nothing comes");
+    tokio::time::timeout(PATIENCE, read).await.unwrap();
     String::from_utf8(seen).unwrap()
 }
 
