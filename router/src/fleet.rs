@@ -14,10 +14,14 @@ use continuum_config::{Config, model::Load};
 use continuum_discovery::{Discovery, Status};
 use continuum_events::{StoreSink, supervisor};
 use continuum_fleet::view::FleetView;
-use continuum_routing::{Millis, load::Store, picker::Table};
+use continuum_routing::{
+    Millis,
+    load::{Followed, Store},
+    picker::Table,
+};
 use continuum_runtime::{cell::Cell, tasks::Spawner};
 use prometheus::Registry;
-use tokio::{sync::watch, time::Instant};
+use tokio::{sync::watch, task::spawn_blocking, time::Instant};
 
 /// What a request and the admin view read of the fleet.
 pub struct Fleet {
@@ -159,15 +163,14 @@ impl Follower {
             generation.borrow_and_update();
             let view = found.load();
             self.store.set_capacity(*self.max_ranks.borrow_and_update());
-            let (table, followed) = self.table.load().follow(&view, &self.store);
-            self.table.store(Arc::new(table));
-            self.followed.publish(FleetView::clone(&view));
-            let known = self.over_capacity.swap(followed.over_capacity, Relaxed);
-            if followed.over_capacity > 0 && known == 0 {
-                tracing::warn!(
-                    ranks = followed.over_capacity,
-                    "`dynamo.load.max_ranks` is reached: the load of some ranks is not followed"
-                );
+            // A large fleet takes its time: off the threads that carry streams.
+            let (table, store, next) = (self.table.load_full(), self.store.clone(), view.clone());
+            let laid_out = spawn_blocking(move || table.follow(&next, &store)).await;
+            match laid_out {
+                Ok((table, followed)) => self.show(table, &view, &followed),
+                Err(_) => {
+                    tracing::error!("the candidates of a new view were lost, those of the view before stay");
+                }
             }
             tokio::select! {
                 changed = generation.changed() => if changed.is_err() {
@@ -177,6 +180,19 @@ impl Follower {
                     return;
                 },
             }
+        }
+    }
+
+    /// Candidates first: whoever sees the view finds them.
+    fn show(&self, table: Table, view: &FleetView, followed: &Followed) {
+        self.table.store(Arc::new(table));
+        self.followed.publish(view.clone());
+        let known = self.over_capacity.swap(followed.over_capacity, Relaxed);
+        if followed.over_capacity > 0 && known == 0 {
+            tracing::warn!(
+                ranks = followed.over_capacity,
+                "`dynamo.load.max_ranks` is reached: the load of some ranks is not followed"
+            );
         }
     }
 }

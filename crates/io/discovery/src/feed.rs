@@ -10,6 +10,7 @@ use continuum_fleet::{
 };
 use continuum_runtime::cell::Cell;
 use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     metrics::Metrics,
@@ -49,6 +50,21 @@ impl SharedFeed {
         })))
     }
 
+    /// Takes a full list over without publishing, unless the watcher that read it has been asked to stop: what comes
+    /// after it must not be overwritten.
+    pub(crate) fn take_unless(&self, stop: &CancellationToken, seed: Seed) {
+        let mut feed = self.lock();
+        if !stop.is_cancelled() {
+            feed.take(seed);
+        }
+    }
+
+    /// Waits for a list that is being taken over, off the async threads.
+    pub(crate) async fn settled(&self) {
+        let this = self.clone();
+        let _lost = tokio::task::spawn_blocking(move || drop(this.lock())).await;
+    }
+
     /// The lock is held for the work of one batch and never across an await.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Feed> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -58,6 +74,11 @@ impl SharedFeed {
 impl Feed {
     /// A full list replaces what was known; one view follows.
     pub(crate) fn reset(&mut self, seed: Seed) {
+        self.take(seed);
+        self.publish();
+    }
+
+    fn take(&mut self, seed: Seed) {
         for (kind, count) in losses(seed.lost) {
             if count == 0 {
                 self.said.remove(&kind);
@@ -71,7 +92,6 @@ impl Feed {
         if let Some(mirror) = &mut self.mirror {
             mirror.reset(seed.entries);
         }
-        self.publish();
     }
 
     /// Applies changes without publishing: the caller publishes once for all that are at hand.

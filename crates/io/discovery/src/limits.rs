@@ -32,8 +32,9 @@ pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
 /// A watch that has not answered that for this long is dead, whatever TCP says.
 pub const PROGRESS_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Changes applied before a view is published although more are queued: bounds how late a view can be.
-pub const COALESCED_CHANGES: usize = 4_096;
+/// Changes applied before a view is published although more are queued: bounds how late a view can be, and how long
+/// a thread that also carries streams is busy with it.
+pub const COALESCED_CHANGES: usize = 512;
 
 /// How long a watcher may take to stop before it is dropped.
 pub const STOP_GRACE: Duration = Duration::from_secs(5);

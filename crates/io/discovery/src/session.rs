@@ -3,7 +3,10 @@
 use std::{future::Future, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use continuum_runtime::{backoff::Backoff, cell::Cell, said::Said};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, sleep, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -43,7 +46,7 @@ pub(crate) async fn drive<S: Source>(
         let end = tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            end = pass(&mut source, &outlet, &mut backoff, &mut said) => end,
+            end = pass(&mut source, &outlet, &mut backoff, &mut said, &stop) => end,
         };
         let delay = backoff.delay();
         report(&end, delay, &outlet, &mut said);
@@ -62,6 +65,7 @@ async fn pass<S: Source>(
     outlet: &Outlet,
     backoff: &mut Backoff,
     said: &mut Said<ErrorKind>,
+    stop: &CancellationToken,
 ) -> End {
     outlet.status.update(|status| status.passes += 1);
     let began = Instant::now();
@@ -71,7 +75,15 @@ async fn pass<S: Source>(
         Err(_elapsed) => return End::Failed(Error::SeedTimeout),
     };
     let records = seed.entries.len();
-    outlet.feed.lock().reset(seed);
+    // Thousands of cards are to be read: streams of clients must not wait for that.
+    let (feed, stop) = (outlet.feed.clone(), stop.clone());
+    let taken = spawn_blocking(move || feed.take_unless(&stop, seed)).await;
+    if let Err(lost) = taken {
+        return End::Failed(Error::Closed {
+            why: lost.to_string(),
+        });
+    }
+    outlet.feed.lock().publish();
     let up = Instant::now();
     outlet.metrics.resynced(outlet.kind, up - began);
     outlet.status.update(|status| {

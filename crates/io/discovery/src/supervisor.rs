@@ -193,6 +193,7 @@ impl Supervisor {
         let Running { feed, task, .. } = self.running.take()?;
         if let Some(task) = task {
             task.stop(STOP_GRACE).await;
+            feed.settled().await;
         }
         Some(feed)
     }

@@ -176,3 +176,24 @@ async fn stops_at_once_in_every_state() {
         assert_eq!(asked.elapsed(), Duration::ZERO);
     }
 }
+
+#[test]
+fn a_list_that_comes_after_the_stop_changes_nothing() {
+    let (outlet, fleet, _) = outlet();
+    let seed = || crate::source::Seed {
+        entries: vec![instance("dynamo", 1)],
+        ..Default::default()
+    };
+    let stop = CancellationToken::new();
+    stop.cancel();
+    outlet.feed.take_unless(&stop, seed());
+    outlet.feed.lock().publish();
+    assert!(
+        fleet.load().workers.is_empty(),
+        "a later watcher may own the view"
+    );
+    outlet.feed.take_unless(&CancellationToken::new(), seed());
+    assert!(fleet.load().workers.is_empty(), "shown by its watcher alone");
+    outlet.feed.lock().publish();
+    assert_eq!(fleet.load().workers.len(), 1);
+}
