@@ -121,7 +121,7 @@ impl Fleet {
         self.subscriptions.rows()
     }
 
-    /// Ranks of the view whose load is not followed, because `dynamo.load.max_ranks` is reached.
+    /// Ranks of the view that are not picked, because `dynamo.load.max_ranks` is reached.
     #[must_use]
     pub fn ranks_over_capacity(&self) -> usize {
         self.over_capacity.load(Relaxed)
@@ -191,7 +191,7 @@ impl Follower {
         if followed.over_capacity > 0 && known == 0 {
             tracing::warn!(
                 ranks = followed.over_capacity,
-                "`dynamo.load.max_ranks` is reached: the load of some ranks is not followed"
+                "`dynamo.load.max_ranks` is reached: some ranks get no requests"
             );
         }
     }

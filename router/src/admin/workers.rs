@@ -60,7 +60,7 @@ struct Caps {
     records: u64,
     /// Cards whose opaque part was dropped.
     cards: u64,
-    /// Ranks beyond `dynamo.load.max_ranks`: their load is not followed.
+    /// Ranks beyond `dynamo.load.max_ranks`: they are not picked.
     ranks: usize,
     /// Publishers beyond `dynamo.load.max_subscriptions`: they are not heard.
     subscriptions: usize,

@@ -52,7 +52,7 @@ pub struct Load {
     /// Subscriptions at a time, of load and of cache events each; the lowest publisher ids come first.
     #[schemars(range(min = 1, max = 65_536))]
     pub max_subscriptions: u32,
-    /// (worker, rank) pairs whose load is kept.
+    /// (worker, rank) pairs that are followed. Those beyond it get no requests.
     #[schemars(range(min = 1, max = 1_048_576))]
     pub max_ranks: u32,
 }
