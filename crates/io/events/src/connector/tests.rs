@@ -98,3 +98,22 @@ async fn a_closed_port_is_out_of_reach_not_refused() {
         "{error}"
     );
 }
+
+#[tokio::test]
+async fn beyond_the_cap_a_connection_waits_for_its_turn_and_loses_no_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("tcp://{}", listener.local_addr().unwrap());
+    let connector = direct(&[]);
+    let all = u32::try_from(MAX_CONNECTS).unwrap();
+    let others = connector.connects.acquire_many(all).await.unwrap();
+    let target = target(&endpoint);
+    let mut connecting = connector.connect(&target);
+    tokio::select! {
+        biased;
+        _ = &mut connecting => panic!("nobody's turn"),
+        () = tokio::task::yield_now() => {}
+    }
+    drop(others);
+    connecting.await.map(drop).expect("its turn");
+    assert_eq!(connector.connects.available_permits(), MAX_CONNECTS);
+}
