@@ -71,7 +71,7 @@ struct Admin {
 }
 
 impl Admin {
-    async fn answer(&self, request: Request<Incoming>, audience: Audience) -> Response<Body> {
+    async fn answer(self: &Arc<Self>, request: Request<Incoming>, audience: Audience) -> Response<Body> {
         let endpoint = match Endpoint::find(request.method(), request.uri().path(), audience) {
             Ok(endpoint) => endpoint,
             Err(error) => return refused(&error),
@@ -86,17 +86,29 @@ impl Admin {
         match endpoint {
             Endpoint::Health | Endpoint::Live => proxy::status(StatusCode::OK, "ok"),
             Endpoint::Ready => proxy::ready(&self.app),
-            Endpoint::Metrics => self.metrics(),
-            Endpoint::Status => json(&status::Status::of(self)),
+            Endpoint::Metrics => self.aside(Self::metrics).await,
+            Endpoint::Status => self.aside(|admin| json(&status::Status::of(admin))).await,
             Endpoint::Config => json(&*live.config),
             Endpoint::Reload => config::reload(&self.reloader).await,
             #[cfg(feature = "dynamo")]
-            Endpoint::Workers => json(&workers::Workers::of(&self.app)),
+            Endpoint::Workers => self.aside(|admin| json(&workers::Workers::of(&admin.app))).await,
             #[cfg(feature = "dynamo")]
-            Endpoint::Explain => explain::answer(&self.app, request)
+            Endpoint::Explain => explain::answer(self, request)
                 .await
                 .unwrap_or_else(|error| refused(&error)),
         }
+    }
+
+    /// Makes an answer beside the threads that relay: walking a large fleet takes longer than a stream may stand
+    /// still.
+    async fn aside(
+        self: &Arc<Self>,
+        make: impl FnOnce(&Self) -> Response<Body> + Send + 'static,
+    ) -> Response<Body> {
+        let admin = self.clone();
+        tokio::task::spawn_blocking(move || make(&admin))
+            .await
+            .unwrap_or_else(|_| refused(&Error::Internal("an answer to an operator was lost")))
     }
 
     fn metrics(&self) -> Response<Body> {
@@ -125,6 +137,9 @@ fn with_status(status: StatusCode, value: &impl Serialize) -> Response<Body> {
 }
 
 fn refused(error: &Error) -> Response<Body> {
+    if let Error::Internal(reason) = error {
+        tracing::error!(reason, "a defect of this router failed an operator's request");
+    }
     error.response().map(Body::whole)
 }
 

@@ -4,6 +4,8 @@ use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
+#[cfg(feature = "dynamo")]
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use continuum_config::Config;
@@ -23,6 +25,11 @@ use crate::{
     fleet::Fleet,
     metrics::{FleetCollector, Selections},
 };
+
+/// Pauses before the lists of frontends are read again after a change of what the fleet serves: a rollout is many
+/// changes, and one look at the end of a pause sees all of them.
+#[cfg(feature = "dynamo")]
+const LIST_AGAIN: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
 
 /// Everything that serves requests.
 pub struct App {
@@ -93,7 +100,7 @@ impl App {
         #[cfg(feature = "dynamo")]
         registry.register(Box::new(FleetCollector::new(fleet.clone(), live.clone())?))?;
         drop(config_changes);
-        Ok(Arc::new(Self {
+        let app = Arc::new(Self {
             requests: Requests::register(&registry)?,
             #[cfg(feature = "dynamo")]
             selections: Selections::register(&registry)?,
@@ -105,7 +112,38 @@ impl App {
             draining: AtomicBool::new(false),
             config: config_sender,
             registry,
-        }))
+        });
+        #[cfg(feature = "dynamo")]
+        {
+            let app = app.clone();
+            spawner.essential("model lists", |stop| async move {
+                stop.run_until_cancelled(app.lists_follow_the_fleet()).await;
+                Ok(())
+            });
+        }
+        Ok(app)
+    }
+
+    /// Frontends list what their fleet can serve: when the fleet changes, their lists are read again, and once more
+    /// a little later, since a frontend may learn of the change after this router.
+    #[cfg(feature = "dynamo")]
+    async fn lists_follow_the_fleet(&self) {
+        let mut changes = self.fleet.changes();
+        let mut served = self.fleet.table().served();
+        while changes.changed().await.is_ok() {
+            let now = self.fleet.table().served();
+            if now == served {
+                continue;
+            }
+            served = now;
+            for pause in LIST_AGAIN {
+                tokio::time::sleep(pause).await;
+                let set = self.backends.load();
+                set.pools()
+                    .flat_map(|pool| pool.replicas())
+                    .for_each(|replica| replica.refresh_listing());
+            }
+        }
     }
 
     /// The configuration in force.

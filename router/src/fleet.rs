@@ -109,6 +109,12 @@ impl Fleet {
         self.followed.generation()
     }
 
+    /// Wakes after each change of the view, once candidates exist for it.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.followed.subscribe()
+    }
+
     /// How discovery fares.
     #[must_use]
     pub fn status(&self) -> Arc<Status> {

@@ -124,7 +124,7 @@ pub struct Requests {
     duration: HistogramVec,
     first_byte: HistogramVec,
     in_flight: IntGaugeVec,
-    disaggregated: IntCounterVec,
+    disaggregated: [IntCounter; Path::ALL.len()],
     /// Resolved once per label set: looking a label up costs more than counting.
     counters: Box<[OnceLock<IntCounter>]>,
     histograms: Box<[OnceLock<(Histogram, Histogram)>]>,
@@ -143,6 +143,14 @@ impl Requests {
                 &["route", "routing_path"],
             )
         };
+        let disaggregated = IntCounterVec::new(
+            Opts::new(
+                "disaggregated_requests_total",
+                "Requests that workers of the fleet were considered for, by how they were answered.",
+            ),
+            &["routing_path"],
+        )?;
+        registry.register(Box::new(disaggregated.clone()))?;
         let this = Self {
             total: IntCounterVec::new(
                 Opts::new("continuum_requests_total", "Requests that have ended."),
@@ -160,13 +168,7 @@ impl Requests {
                 Opts::new("continuum_requests_in_flight", "Requests that are being served."),
                 &["route"],
             )?,
-            disaggregated: IntCounterVec::new(
-                Opts::new(
-                    "disaggregated_requests_total",
-                    "Requests that workers of the fleet were considered for, by how they were answered.",
-                ),
-                &["routing_path"],
-            )?,
+            disaggregated: Path::ALL.map(|path| disaggregated.with_label_values(&[path.as_str()])),
             counters: slots(Route::ALL.len() * StatusClass::ALL.len() * Path::ALL.len()),
             histograms: slots(Route::ALL.len() * Path::ALL.len()),
             gauges: slots(Route::ALL.len()),
@@ -175,10 +177,6 @@ impl Requests {
         registry.register(Box::new(this.duration.clone()))?;
         registry.register(Box::new(this.first_byte.clone()))?;
         registry.register(Box::new(this.in_flight.clone()))?;
-        registry.register(Box::new(this.disaggregated.clone()))?;
-        for path in Path::ALL {
-            let _zero = this.disaggregated.with_label_values(&[path.as_str()]);
-        }
         Ok(this)
     }
 
@@ -203,7 +201,9 @@ impl Requests {
     }
 
     pub(crate) fn considered(&self, path: Path) {
-        self.disaggregated.with_label_values(&[path.as_str()]).inc();
+        if let Some(counter) = self.disaggregated.get(path as usize) {
+            counter.inc();
+        }
     }
 
     fn gauge(&self, route: Route) -> IntGauge {

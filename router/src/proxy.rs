@@ -83,7 +83,16 @@ async fn route(
 }
 
 fn refused(error: &Error, request_id: &HeaderValue) -> Response<Body> {
-    tracing::debug!(%error, request_id = request_id.to_str().unwrap_or_default(), "request refused");
+    let id = request_id.to_str().unwrap_or_default();
+    if let Error::Internal(reason) = error {
+        tracing::error!(
+            reason,
+            request_id = id,
+            "a defect of this router failed a request"
+        );
+    } else {
+        tracing::debug!(%error, request_id = id, "request refused");
+    }
     let mut response = error.response().map(Body::whole);
     response
         .headers_mut()
@@ -99,10 +108,13 @@ async fn relay(
     told: &Told<'_>,
     mut guard: Guard,
 ) -> Result<Response<Body>, (Error, Guard)> {
-    let live = app.live();
+    // The whole `Arc`: a guard of the cell is not for holding over a wait.
+    let live = Arc::clone(&app.live());
+    let until = live.config.server.timeouts.request;
+    let until = until.and_then(|most| guard.started().checked_add(most));
     let read = async {
         strip::json_body(&head.headers)?;
-        let body = read_body(body, live.body_limit).await?;
+        let body = read_body(body, live.body_limit, until).await?;
         let inspected = request_body::inspect(&body, told.disclosure)?;
         Ok((body, inspected))
     };

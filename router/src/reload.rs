@@ -151,10 +151,8 @@ impl Reloader {
             loop {
                 tokio::select! {
                     () = stop.cancelled() => return Ok(()),
-                    () = watch_file::settled(&changed) => reloader.if_changed(),
-                    _ = hangup.recv() => {
-                        reloader.reload();
-                    }
+                    () = watch_file::settled(&changed) => aside(&reloader, Self::if_changed).await,
+                    _ = hangup.recv() => aside(&reloader, |reloader| drop(reloader.reload())).await,
                 }
             }
         });
@@ -271,6 +269,13 @@ fn text_of(file: &Path) -> io::Result<String> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "this is not a file"));
     }
     cli::config::read(file)
+}
+
+/// Reads and checks beside the threads that relay: files may be slow, and certificates take time.
+async fn aside(reloader: &Arc<Reloader>, what: impl FnOnce(&Reloader) + Send + 'static) {
+    let reloader = reloader.clone();
+    // It cannot fail but by a panic, which ends the process.
+    let _done = tokio::task::spawn_blocking(move || what(&reloader)).await;
 }
 
 fn rejected(problems: Vec<String>) -> Report {

@@ -33,6 +33,9 @@ pub struct Pin {
     pub pick: Pick,
     /// What it weighs.
     pub booking: Booking,
+    /// Its pool had prefill workers for the model when it was picked, also where none was picked: beside an
+    /// aggregated worker none is.
+    prefill_pool: bool,
 }
 
 /// The selection of one request.
@@ -110,20 +113,21 @@ impl<'a> Selection<'a> {
 
     fn pick_in(&self, pools: &[Pool<'_>], exclude: &[WorkerKey]) -> Result<Pin, NoPick> {
         let now = self.fleet.now();
-        let picked = picker::pick(
-            &self.fleet.table(),
-            &self.fleet.store,
-            &self.request(pools, exclude),
-            now,
-        );
+        let table = self.fleet.table();
+        let picked = picker::pick(&table, &self.fleet.store, &self.request(pools, exclude), now);
         self.selections.count(&picked);
         let pick = picked?;
+        let prefill_pool = pick.prefill.is_some() || table.has_prefill(self.model(), &pick.graph);
         let dispatch = Dispatch {
             prompt_tokens: self.prompt_tokens(),
             streamed: self.inspected.stream,
         };
         let booking = self.fleet.store.book(&pick, dispatch, now);
-        Ok(Pin { pick, booking })
+        Ok(Pin {
+            pick,
+            booking,
+            prefill_pool,
+        })
     }
 
     fn request<'r>(&self, pools: &'r [Pool<'r>], exclude: &'r [WorkerKey]) -> Request<'r>
@@ -233,7 +237,8 @@ impl Pins for Selection<'_> {
         let view = self.fleet.view();
         Standing {
             sent_prefill: pin.pick.prefill.is_some(),
-            prefill_pool_now: self.fleet.table().has_prefill(self.model(), &pin.pick.graph),
+            prefill_pool_came: !pin.prefill_pool
+                && self.fleet.table().has_prefill(self.model(), &pin.pick.graph),
             pins_live: pin.pick.workers().all(|key| view.workers.contains_key(key)),
             sets_in_pool: pin.pick.sets_in_pool,
         }
@@ -243,10 +248,13 @@ impl Pins for Selection<'_> {
     /// only one worker, that one is used again.
     fn repick(&mut self, refused: Pin, cause: Cause) -> Option<Pin> {
         let pools = self.pools(true);
+        let workers: Vec<WorkerKey> = refused.pick.workers().cloned().collect();
+        // Its booking would weigh on the very pick that replaces it.
+        drop(refused);
         if cause == Cause::ViewBehind {
             return self.pick_in(&pools, &self.excluded).ok();
         }
-        let refused: Vec<WorkerKey> = refused.pick.workers().cloned().collect();
+        let refused = workers;
         let one_by_one = refused.iter().map(std::slice::from_ref);
         for avoided in std::iter::once(refused.as_slice()).chain(one_by_one.filter(|_| refused.len() > 1)) {
             if let Ok(pin) = self.pick_in(&pools, avoided) {

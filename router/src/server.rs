@@ -5,6 +5,7 @@
 
 mod exchanges;
 pub mod limits;
+mod opening;
 mod stall;
 mod tls;
 
@@ -41,8 +42,9 @@ use self::{
     exchanges::Exchanges,
     limits::{
         ACCEPT_PAUSE, ACCEPT_SAID_AGAIN, DRAIN_IDLE, HANDSHAKE_TIMEOUT, HEAD_TIMEOUT, MAX_CONCURRENT_STREAMS,
-        MAX_HEAD_BYTES, WRITE_TIMEOUT,
+        MAX_HEAD_BYTES, OPENING_TIMEOUT, WRITE_TIMEOUT,
     },
+    opening::Opening,
     stall::Stall,
 };
 
@@ -161,8 +163,10 @@ impl Listener {
                             .map(|response| response.map(|body| exchange.of(body)))
                     }
                 });
-                let mut connection =
-                    pin!(http.serve_connection(TokioIo::new(Stall::new(stream, WRITE_TIMEOUT)), service));
+                let mut connection = pin!(http.serve_connection(
+                    TokioIo::new(Stall::new(Opening::new(stream, OPENING_TIMEOUT), WRITE_TIMEOUT)),
+                    service
+                ));
                 let ended = tokio::select! {
                     ended = connection.as_mut() => ended,
                     () = stop.cancelled() => {

@@ -1,5 +1,7 @@
 //! `GET` and `POST /admin/dynamo/explain`: a pick that nobody is dispatched by.
 
+use std::sync::Arc;
+
 use continuum_fleet::ids::ModelName;
 use continuum_routing::picker::{Explained, Standing};
 use http::{Method, Request, Response, Uri};
@@ -7,7 +9,7 @@ use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
-use super::{json, with_status};
+use super::{Admin, json, with_status};
 use crate::{
     app::App,
     error::Error,
@@ -53,10 +55,10 @@ struct Candidate {
 }
 
 /// Answers a dry run: of a name and a prompt length, or of a request body as a client would send it.
-pub(super) async fn answer(app: &App, request: Request<Incoming>) -> Result<Response<Body>, Error> {
+pub(super) async fn answer(admin: &Arc<Admin>, request: Request<Incoming>) -> Result<Response<Body>, Error> {
     let (head, mut body) = request.into_parts();
     let (model, prompt_tokens) = if head.method == Method::POST {
-        let body = proxy::read_body(&mut body, app.live().body_limit).await?;
+        let body = proxy::read_body(&mut body, admin.app.live().body_limit, None).await?;
         let inspected = body::inspect(&body, Disclosure::Hidden)?;
         (inspected.model.clone(), inspected.prompt.estimated_tokens())
     } else {
@@ -70,7 +72,8 @@ pub(super) async fn answer(app: &App, request: Request<Incoming>) -> Result<Resp
             }
         }
     };
-    Ok(json(&explain(app, &model, prompt_tokens)))
+    let made = admin.aside(move |admin| json(&explain(&admin.app, &model, prompt_tokens)));
+    Ok(made.await)
 }
 
 fn explain(app: &App, model: &ModelName, prompt_tokens: u64) -> Explanation {

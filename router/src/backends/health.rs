@@ -101,8 +101,20 @@ enum Unwell {
     Status(StatusCode),
     #[error("took longer than {0:?}")]
     Late(Duration),
-    #[error("{0}")]
+    #[error("{}", chain(&**.0))]
     Failed(Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// An error with what lies under it: "cannot connect" alone does not tell a wrong port from a wrong name.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
 }
 
 async fn check(backend: &Arc<Backend>, health: &Health) -> Result<(), Unwell> {

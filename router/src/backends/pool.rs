@@ -49,13 +49,23 @@ pub(crate) enum ConnectError {
     Io(#[from] io::Error),
     #[error("cannot begin HTTP")]
     Http(#[from] hyper::Error),
+    #[error("another request has just failed to connect")]
+    JustFailed,
 }
 
 /// The idle connections of one backend.
 #[derive(Default)]
 pub(crate) struct Pool {
     idle: Mutex<Vec<Idle>>,
-    shared: tokio::sync::Mutex<Option<http2::SendRequest<OutBody>>>,
+    shared: tokio::sync::Mutex<Shared>,
+}
+
+/// The one HTTP/2 connection of a backend.
+#[derive(Default)]
+struct Shared {
+    sender: Option<http2::SendRequest<OutBody>>,
+    /// When connecting failed last.
+    failed: Option<Instant>,
 }
 
 struct Idle {
@@ -226,15 +236,32 @@ impl Backend {
         None
     }
 
-    /// The one HTTP/2 connection, made anew when it is gone. Others who want it wait here.
+    /// The one HTTP/2 connection, made anew when it is gone. Others who want it wait here, and learn from the same
+    /// attempt that there is none: one after the other they would wait for as many deadlines.
     async fn shared_connection(&self) -> Result<Lease, ConnectError> {
+        let asked = Instant::now();
         let mut shared = self.pool.shared.lock().await;
-        if let Some(sender) = shared.as_ref().filter(|sender| !sender.is_closed()) {
+        if let Some(sender) = shared.sender.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok(Lease {
                 connection: Connection::H2(sender.clone()),
                 reused: true,
             });
         }
+        if shared.failed.is_some_and(|failed| failed >= asked) {
+            return Err(ConnectError::JustFailed);
+        }
+        let connected = self.connect_h2().await;
+        match &connected {
+            Ok(sender) => shared.sender = Some(sender.clone()),
+            Err(_) => shared.failed = Some(Instant::now()),
+        }
+        connected.map(|sender| Lease {
+            connection: Connection::H2(sender),
+            reused: false,
+        })
+    }
+
+    async fn connect_h2(&self) -> Result<http2::SendRequest<OutBody>, ConnectError> {
         let deadline = Instant::now() + self.settings().connect_timeout;
         let io = TokioIo::new(self.open(Answered::default(), deadline).await?);
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
@@ -250,11 +277,7 @@ impl Backend {
                 tracing::trace!(%error, "connection to backend ended");
             }
         });
-        *shared = Some(sender.clone());
-        Ok(Lease {
-            connection: Connection::H2(sender),
-            reused: false,
-        })
+        Ok(sender)
     }
 
     async fn open(&self, answered: Answered, deadline: Instant) -> Result<Stream, ConnectError> {

@@ -34,8 +34,8 @@ pub enum CameBack<'a> {
 pub struct Facts {
     /// The dispatch named a prefill worker.
     pub sent_prefill: bool,
-    /// The pool of the pinned workers has a prefill worker now.
-    pub prefill_pool_now: bool,
+    /// The pool of the pinned workers has prefill workers now, and had none when they were picked.
+    pub prefill_pool_came: bool,
     /// Every pinned worker is still in the view.
     pub pins_live: bool,
     /// Worker sets that serve the model in this pool (a frontend draws one of them for each request).
@@ -103,7 +103,7 @@ pub fn meaning(came_back: CameBack<'_>, facts: &Facts) -> Meaning {
     if unlisted || absent {
         return Meaning::ModelNotReady;
     }
-    if matches!(status, 400 | 500) && !facts.sent_prefill && facts.prefill_pool_now {
+    if matches!(status, 400 | 500) && !facts.sent_prefill && facts.prefill_pool_came {
         return Meaning::RePick(Cause::ViewBehind);
     }
     if matches!(status, 400 | 500 | 503 | 504) && !facts.pins_live {

@@ -208,7 +208,8 @@ impl<H: Hooks> Body for Relay<H> {
                     match frame.into_data() {
                         Ok(chunk) if chunk.is_empty() => {}
                         Ok(chunk) => relay.arrived(chunk),
-                        Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                        // No API has trailers, and behind them nothing of ours could follow.
+                        Err(_trailers) => {}
                     }
                     continue;
                 }

@@ -43,8 +43,8 @@ pub struct Ask {
 pub struct Standing {
     /// The pin names a prefill worker.
     pub sent_prefill: bool,
-    /// The pool of the pinned workers has a prefill worker now.
-    pub prefill_pool_now: bool,
+    /// The pool of the pinned workers has prefill workers now, and had none when they were picked.
+    pub prefill_pool_came: bool,
     /// Every pinned worker is still in the view.
     pub pins_live: bool,
     /// Worker sets that serve the model in this pool.
@@ -114,15 +114,32 @@ pub async fn pinned<P: Pins>(
     fallback: bool,
     metrics: &Metrics,
 ) -> Result<Served<P::Pin>, Error> {
-    let failed = match in_pool(ask, set, pins, first, metrics).await {
-        Ok(served) => return Ok(served),
-        Err(error) => error,
-    };
+    match in_pool(ask, set, pins, first, metrics).await {
+        Ok(served) => Ok(served),
+        Err(failed) => instead(ask, set, failed, fallback, metrics).await,
+    }
+}
+
+/// What becomes of a request that its pool did not answer, or that nobody could be picked for: the failure is
+/// counted by phase, and where `fallback` allows it another backend that serves the model takes the request.
+///
+/// # Errors
+/// The failure, when no other backend answers either.
+pub async fn instead<P>(
+    ask: &Ask,
+    set: &Set,
+    failed: Error,
+    fallback: bool,
+    metrics: &Metrics,
+) -> Result<Served<P>, Error> {
     if let Some(phase) = failed.answer().phase {
         metrics.failed(phase);
     }
-    let may_fall_back =
-        fallback && matches!(failed, Error::DecodeFailed { .. } | Error::ModelNotReady { .. });
+    let may_fall_back = fallback
+        && matches!(
+            failed,
+            Error::DecodeFailed { .. } | Error::ModelNotReady { .. } | Error::NoCandidate { .. }
+        );
     if !may_fall_back || set.choose(ask.model.as_str(), &[]).is_none() {
         return Err(failed);
     }
@@ -339,7 +356,7 @@ async fn try_pin<P: Pins>(
     let standing = pins.standing(pin);
     let facts = Facts {
         sent_prefill: standing.sent_prefill,
-        prefill_pool_now: standing.prefill_pool_now,
+        prefill_pool_came: standing.prefill_pool_came,
         pins_live: standing.pins_live,
         sets_in_pool: standing.sets_in_pool,
         model_listed: pins.listed(replica),
@@ -398,6 +415,11 @@ async fn attempt<P>(
     ));
     let mut counted = backend.begin();
     let answer = match clock.bound(exchange(backend, &ask.outbound, dress)).await {
+        // Nobody asked for another protocol: what follows is no answer.
+        Ok(Ok(answer)) if answer.head.status.is_informational() => {
+            counted.ends(Outcome::ServerError);
+            return Err(Unanswered::HalfAnswer);
+        }
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => {
             tracing::debug!(backend = %backend.name(), error = &error as &dyn std::error::Error, "no answer");

@@ -63,6 +63,12 @@ impl<'a> Models<'a> {
         Self { by_id }
     }
 
+    /// The longest context of an id; `None`: no such model.
+    #[must_use]
+    pub fn max_model_len(&self, id: &str) -> Option<Option<u64>> {
+        self.by_id.get(id).map(|(_, length)| *length)
+    }
+
     /// The body of `GET /v1/models`, ids in order. `created` is in Unix seconds; it has no meaning here, but
     /// clients insist on it.
     #[must_use]

@@ -199,9 +199,9 @@ impl Error {
             }
             Self::TimedOut(Deadline::Body) => client(S::REQUEST_TIMEOUT, Code::Timeout),
             Self::TimedOut(Deadline::Header | Deadline::FirstToken | Deadline::Idle | Deadline::Request) => {
-                server(S::GATEWAY_TIMEOUT, Code::Timeout, None, None)
+                server(S::GATEWAY_TIMEOUT, Code::Timeout, None, Some(Phase::Decode))
             }
-            Self::StreamBroken => server(S::BAD_GATEWAY, Code::StreamBroken, None, None),
+            Self::StreamBroken => server(S::BAD_GATEWAY, Code::StreamBroken, None, Some(Phase::Decode)),
             Self::Overloaded => server(S::SERVICE_UNAVAILABLE, Code::Overloaded, busy, None),
             Self::Draining => server(S::SERVICE_UNAVAILABLE, Code::Draining, busy, None),
             Self::ClientClosed => client(

@@ -14,7 +14,7 @@ use crate::{
     error::Error,
     ingress::{
         body::Inspected,
-        models::{Offer, Owner},
+        models::{Models, Offer, Owner},
     },
     live::Live,
     metrics::Path,
@@ -40,32 +40,20 @@ pub(super) async fn answer(
     let set = app.backends.load();
     let may_fall_back = live.config.disaggregated_serving.fallback_to_unified;
     let mut selection = Selection::new(&app.fleet, live, &set, &app.selections, inspected, body);
-    let first = match selection.pick() {
-        Ok(pin) => pin,
+    let metrics = app.backends.metrics();
+    let model = || ask.model.clone();
+    let served = match selection.pick() {
+        Ok(pin) => serve::pinned(ask, &set, &mut selection, pin, may_fall_back, metrics).await?,
         Err(NoPick::NoModel) => return Ok(None),
-        Err(NoPick::NotReady | NoPick::NoCandidate)
-            if may_fall_back && set.choose(ask.model.as_str(), &[]).is_some() =>
-        {
-            let served = serve::unpinned(ask, &set).await?;
-            return Ok(Some(Done {
-                served,
-                path: Path::Unified,
-                renamed: None,
-            }));
-        }
         Err(NoPick::NotReady) => {
-            return Err(Error::ModelNotReady {
-                model: ask.model.clone(),
-            });
+            let failed = Error::ModelNotReady { model: model() };
+            serve::instead(ask, &set, failed, may_fall_back, metrics).await?
         }
         Err(NoPick::NoCandidate) => {
-            return Err(Error::NoCandidate {
-                model: ask.model.clone(),
-            });
+            let failed = Error::NoCandidate { model: model() };
+            serve::instead(ask, &set, failed, may_fall_back, metrics).await?
         }
     };
-    let metrics = app.backends.metrics();
-    let served = serve::pinned(ask, &set, &mut selection, first, may_fall_back, metrics).await?;
     let path = match &served.pin {
         None => Path::Unified,
         Some(pin) if pin.pick.prefill.is_some() => Path::Disaggregated,
@@ -113,20 +101,20 @@ pub(super) fn offers<'a>(served: &'a [Served], live: &'a Live, set: &Set) -> Vec
                 pool.is_usable() && (name.kind == NameKind::Base || pool.lists(name.name.as_str()))
             })
     });
-    for name in offered {
-        let max_model_len = name.max_model_len;
-        offers.push(Offer {
-            id: name.name.as_str(),
-            owner: Owner::Fleet,
-            max_model_len,
-        });
-        let mapped = live.model_map.iter().filter(|(_, target)| **target == name.name);
-        offers.extend(mapped.map(|(asked, _)| Offer {
+    offers.extend(offered.map(|name| Offer {
+        id: name.name.as_str(),
+        owner: Owner::Fleet,
+        max_model_len: name.max_model_len,
+    }));
+    let fleet = Models::new(offers.iter().cloned());
+    let mapped = live.model_map.iter().filter_map(|(asked, target)| {
+        Some(Offer {
             id: asked.as_str(),
             owner: Owner::Mapped,
-            max_model_len,
-        }));
-    }
+            max_model_len: fleet.max_model_len(target.as_str())?,
+        })
+    });
+    offers.extend(mapped);
     offers
 }
 

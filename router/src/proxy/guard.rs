@@ -12,7 +12,7 @@ use super::fleet::{self, Pin};
 use crate::{
     app::App,
     dispatch::relay::{End, Hooks},
-    error::Error,
+    error::{Error, Phase},
     ingress::routes::Route,
     metrics::{Path, StatusClass},
 };
@@ -46,12 +46,12 @@ impl Guard {
     /// Counts the request in.
     pub(super) fn enter(app: &Arc<App>, route: Route, started: Instant) -> Result<Self, Error> {
         if app.is_draining() {
-            return Err(Error::Draining);
+            return Err(turned_away(app, route, started, Error::Draining));
         }
         let limit = app.live().config.server.max_in_flight;
         if app.in_flight.0.fetch_add(1, Relaxed) >= limit {
             app.in_flight.0.fetch_sub(1, Relaxed);
-            return Err(Error::Overloaded);
+            return Err(turned_away(app, route, started, Error::Overloaded));
         }
         app.requests.begin(route);
         Ok(Self {
@@ -94,6 +94,14 @@ impl Guard {
     }
 }
 
+/// Who is not let in is a request that has ended, too: a full router must show in its counters.
+fn turned_away(app: &App, route: Route, started: Instant, error: Error) -> Error {
+    app.requests.begin(route);
+    let class = StatusClass::of(error.answer().status);
+    app.requests.end(route, Path::None, class, started.elapsed());
+    error
+}
+
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(open) = self.open.take() {
@@ -134,8 +142,11 @@ impl Hooks for Ending {
     }
 
     fn end(&mut self, end: End) {
-        self.pin = None;
+        let pinned = self.pin.take().is_some();
         if let Some(open) = self.open.take() {
+            if pinned && matches!(end, End::ErrorEvent | End::Broken | End::TimedOut(_)) {
+                open.app.backends.metrics().failed(Phase::Decode);
+            }
             open.end(self.path, StatusClass::of_relayed(self.status, end));
         }
     }

@@ -4,16 +4,20 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header::EXPECT};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
-use tokio::time::{timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::limits::{BODY_GAP, DISCARD_BYTES, DISCARD_TIME, FIRST_BODY_BYTES};
 use crate::error::{Deadline, Error};
 
-/// Reads a whole body of at most `limit` bytes.
+/// Reads a whole body of at most `limit` bytes; `until` is when the request as a whole is over.
 ///
 /// # Errors
 /// It is larger, it stopped coming, or it broke off. What is left of it can still be discarded.
-pub(crate) async fn read_body(body: &mut Incoming, limit: usize) -> Result<Bytes, Error> {
+pub(crate) async fn read_body(
+    body: &mut Incoming,
+    limit: usize,
+    until: Option<Instant>,
+) -> Result<Bytes, Error> {
     let too_large = || Error::BodyTooLarge {
         limit: u64::try_from(limit).unwrap_or(u64::MAX),
     };
@@ -25,7 +29,9 @@ pub(crate) async fn read_body(body: &mut Incoming, limit: usize) -> Result<Bytes
     let mut whole = Bytes::new();
     let mut pieces = BytesMut::new();
     loop {
-        let frame = match timeout(BODY_GAP, body.frame()).await {
+        let gap = Instant::now() + BODY_GAP;
+        let due = until.map_or(gap, |until| until.min(gap));
+        let frame = match timeout_at(due, body.frame()).await {
             Err(_) => return Err(Error::TimedOut(Deadline::Body)),
             Ok(None) => break,
             Ok(Some(Err(_))) => return Err(Error::BodyIncomplete),
@@ -58,7 +64,7 @@ pub(super) fn discard(mut body: Incoming, awaited: bool) {
         return;
     }
     tokio::spawn(async move {
-        let until = tokio::time::Instant::now() + DISCARD_TIME;
+        let until = Instant::now() + DISCARD_TIME;
         let mut left = DISCARD_BYTES;
         while let Ok(Some(Ok(frame))) = timeout_at(until, body.frame()).await {
             let bytes = frame.data_ref().map_or(0, Bytes::len);

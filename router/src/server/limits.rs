@@ -21,3 +21,6 @@ pub const MAX_CONCURRENT_STREAMS: u32 = 1024;
 /// How long a connection may stay open in a drain without an exchange: a part of a head, or the last bytes of an
 /// answer to a slow reader.
 pub const DRAIN_IDLE: Duration = Duration::from_secs(2);
+/// How long a client may take to tell, by its first bytes, which protocol it speaks: the time of a connection that is
+/// opened ahead of its first request, as browsers and pools do.
+pub const OPENING_TIMEOUT: Duration = HEAD_TIMEOUT;

@@ -27,7 +27,7 @@ const QUEUED: &str =
 /// A pair that is in the view, in a pool of one set.
 const LIVE: Facts = Facts {
     sent_prefill: true,
-    prefill_pool_now: true,
+    prefill_pool_came: true,
     pins_live: true,
     sets_in_pool: 1,
     model_listed: Some(true),
@@ -45,7 +45,7 @@ const SETS: Facts = Facts {
 /// Aggregated worker, no prefill pool.
 const AGG: Facts = Facts {
     sent_prefill: false,
-    prefill_pool_now: false,
+    prefill_pool_came: false,
     ..LIVE
 };
 /// No prefill id sent, and a prefill pool has appeared.

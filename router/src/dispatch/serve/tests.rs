@@ -109,7 +109,7 @@ impl Pins for Script {
 
 const LIVE: Standing = Standing {
     sent_prefill: true,
-    prefill_pool_now: true,
+    prefill_pool_came: true,
     pins_live: true,
     sets_in_pool: 1,
 };
