@@ -861,3 +861,41 @@ async fn thousand_streams() {
         tokio::task::yield_now().await;
     }
 }
+
+#[tokio::test]
+async fn a_request_that_nobody_was_picked_for_is_counted_and_may_fall_back() {
+    let other = stub(|_| stub::json(200, "{}")).await;
+    let world = World::new(&[], &[other.url()]);
+    let set = world.backends.load();
+    let failed = || Error::NoCandidate {
+        model: ModelName::from("m"),
+    };
+    let refused = instead::<Pin>(&ask(), &set, failed(), false, &world.metrics).await;
+    assert_eq!(refused.err(), Some(failed()));
+    let served = instead::<Pin>(&ask(), &set, failed(), true, &world.metrics)
+        .await
+        .unwrap();
+    assert!(served.fallback && served.pin.is_none());
+    assert_eq!(world.metrics.errors(crate::error::Phase::Orchestration), 2);
+    assert_eq!(world.metrics.retries(Retry::Fallback), 1);
+    drop(served);
+    world.assert_idle();
+}
+
+#[tokio::test]
+async fn trailers_stay_here_and_the_stream_is_complete() {
+    let shim = stub(|_| {
+        let last = Act::Send(b"0\r\nx-dynamo-worker-instance-id: 7\r\n\r\n".to_vec());
+        vec![stub::stream_head(), stub::chunk("data: 1\n\n"), last]
+    })
+    .await;
+    let world = World::new(&[shim.url()], &[]);
+    let mut script = world.script(1, LIVE);
+    let served = world.pinned(&mut script, false).await.ok().unwrap();
+    let ends = Arc::clone(&served.pin.as_ref().unwrap().ends);
+    let body = hand_on(served).into_body().collect().await.unwrap();
+    assert!(body.trailers().is_none());
+    assert_eq!(*ends.lock().unwrap(), [End::Complete]);
+    drop(body);
+    world.assert_idle();
+}
