@@ -244,25 +244,52 @@ impl Pins for Selection<'_> {
         }
     }
 
-    /// Whom exactly the refusal was about is not known. First both workers are avoided, then, where a role has
-    /// only one worker, that one is used again.
+    /// Whom exactly the refusal was about is not known. First those are avoided that have fallen silent while the
+    /// others have not, then all, then one by one where a role has only one worker left. A choice without suspects
+    /// comes before all others: what replaces a worker must not be one that is known to be dead.
     fn repick(&mut self, refused: Pin, cause: Cause) -> Option<Pin> {
         let pools = self.pools(true);
         let workers: Vec<WorkerKey> = refused.pick.workers().cloned().collect();
         // Its booking would weigh on the very pick that replaces it.
         drop(refused);
+        let refused = workers;
         if cause == Cause::ViewBehind {
             return self.pick_in(&pools, &self.excluded).ok();
         }
-        let refused = workers;
-        let one_by_one = refused.iter().map(std::slice::from_ref);
-        for avoided in std::iter::once(refused.as_slice()).chain(one_by_one.filter(|_| refused.len() > 1)) {
-            if let Ok(pin) = self.pick_in(&pools, avoided) {
-                self.excluded = avoided.to_vec();
-                return Some(pin);
+        let (now, store) = (self.fleet.now(), &self.fleet.store);
+        let silent: Vec<WorkerKey> = refused
+            .iter()
+            .filter(|worker| !store.is_covered(worker))
+            .cloned()
+            .collect();
+        let mut ways: Vec<&[WorkerKey]> = Vec::new();
+        if (1..refused.len()).contains(&silent.len()) {
+            ways.push(&silent);
+        }
+        ways.push(&refused);
+        if refused.len() > 1 {
+            ways.extend(refused.iter().map(std::slice::from_ref));
+        }
+        let mut best: Option<(usize, Pin, &[WorkerKey])> = None;
+        for avoided in ways {
+            let Ok(pin) = self.pick_in(&pools, avoided) else {
+                continue;
+            };
+            let suspects = pin
+                .pick
+                .workers()
+                .filter(|worker| store.is_suspect(worker, now))
+                .count();
+            if best.as_ref().is_none_or(|(fewest, ..)| suspects < *fewest) {
+                best = Some((suspects, pin, avoided));
+            }
+            if suspects == 0 {
+                break;
             }
         }
-        None
+        let (_, pin, avoided) = best?;
+        self.excluded = avoided.to_vec();
+        Some(pin)
     }
 
     fn suspect_refused(&mut self) {

@@ -352,6 +352,49 @@ async fn other_servers_are_routed_to_by_model_and_take_over_where_the_fleet_fail
     assert!(router.stop().await);
 }
 
+/// Two workers are dead and still registered, one of each role, and one of them is known to be: nobody sees it.
+#[tokio::test]
+async fn a_second_dead_worker_is_not_replaced_by_the_first() {
+    let (sim, store) = fleet(0).await;
+    let workers = sim.fleet().workers();
+    let first = |role: &str| {
+        let mut of_role = workers.iter().filter(|worker| worker.role.as_str() == role);
+        of_role.next().unwrap().instance.to_string()
+    };
+    let dead = [first("decode"), first("prefill")];
+    let gone = dead.clone();
+    let shim = shim(move |seen| {
+        let pinned = ["x-dynamo-worker-instance-id", "x-dynamo-prefill-instance-id"];
+        if pinned
+            .iter()
+            .any(|name| gone.iter().any(|dead| seen.header(name) == Some(dead)))
+        {
+            return stub::json(
+                503,
+                r#"{"error":{"message":"Service temporarily unavailable","code":503}}"#,
+            );
+        }
+        served(seen)
+    })
+    .await;
+    let router = Router::start(&config(&store, &[shim.url().to_owned()], "")).await;
+    router.settle(4).await;
+    let fleet = &router.serving.app.fleet;
+    let known = fleet
+        .view()
+        .workers
+        .keys()
+        .find(|key| key.instance.decimal() == dead[0])
+        .unwrap()
+        .clone();
+    fleet.store.suspect(&known, fleet.now());
+    for _ in 0..10 {
+        let answer = ask(router.clients(), post(), chat(MODEL, false).to_string()).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+    }
+    assert!(router.stop().await);
+}
+
 /// A backend that answers with something other than an answer fails as if it had not answered.
 #[tokio::test]
 async fn a_backend_cannot_take_the_connection_out_of_http() {

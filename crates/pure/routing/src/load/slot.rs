@@ -195,6 +195,11 @@ impl Slot {
         }
     }
 
+    /// A live subscription speaks for the rank.
+    pub(crate) fn is_covered(&self) -> bool {
+        self.decode.covered()
+    }
+
     pub(crate) fn is_suspect(&self, now: Millis) -> bool {
         self.decode.suspect(now)
     }

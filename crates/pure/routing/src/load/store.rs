@@ -147,6 +147,22 @@ impl Store {
         }
     }
 
+    /// Whether the worker is suspect.
+    #[must_use]
+    pub fn is_suspect(&self, worker: &WorkerKey, now: Millis) -> bool {
+        self.read()
+            .entry(worker)
+            .is_some_and(|entry| entry.slots().any(|slot| slot.is_suspect(now)))
+    }
+
+    /// Whether a live subscription speaks for the worker. A process that was killed loses its own at once.
+    #[must_use]
+    pub fn is_covered(&self, worker: &WorkerKey) -> bool {
+        self.read()
+            .entry(worker)
+            .is_some_and(|entry| entry.slots().any(|slot| slot.is_covered()))
+    }
+
     /// Ends the prefill part of buffered requests whose time has come. Picks and [`Self::rows`] call it.
     pub fn advance(&self, now: Millis) {
         self.agenda.advance(now);
