@@ -13,9 +13,11 @@ use continuum_runtime::tasks::Tasks;
 use continuum_testkit::stub::{self, Act, Gate, Seen, Stub};
 use http::{Method, uri::PathAndQuery};
 use http_body::Body as _;
+use http_body_util::BodyExt as _;
 
 use super::*;
 use crate::{backends::Backends, dispatch::relay::End};
+use crate::{dispatch::limits::REFUSAL_BODY, error::Deadline};
 
 const GENERIC: &str =
     r#"{"message":"Failed to generate completions","type":"Internal Server Error","code":500}"#;
