@@ -295,7 +295,10 @@ impl Pins for Selection<'_> {
     fn suspect_refused(&mut self) {
         let now = self.fleet.now();
         for worker in self.excluded.drain(..) {
-            tracing::info!(namespace = %worker.namespace, worker = worker.instance.hex(), "worker is suspected to be dead");
+            // Every request that fails on a dead worker comes here: one line is enough.
+            if !self.fleet.store.is_suspect(&worker, now) {
+                tracing::info!(namespace = %worker.namespace, worker = worker.instance.hex(), "worker is suspected to be dead");
+            }
             self.fleet.store.suspect(&worker, now);
         }
     }
