@@ -8,6 +8,7 @@ pub mod limits;
 mod opening;
 mod stall;
 mod tls;
+mod unread;
 
 use std::{
     convert::Infallible,
@@ -46,6 +47,7 @@ use self::{
     },
     opening::Opening,
     stall::Stall,
+    unread::Answer,
 };
 
 /// Why a listener cannot start.
@@ -155,12 +157,12 @@ impl Listener {
                 let exchanges = Exchanges::default();
                 let counted = exchanges.clone();
                 let service = hyper::service::service_fn(move |request| {
-                    let exchange = counted.begin();
+                    let (exchange, version) = (counted.begin(), request.version());
                     let answering = handle(request);
                     async move {
-                        answering
-                            .await
-                            .map(|response| response.map(|body| exchange.of(body)))
+                        answering.await.map(|response| {
+                            response.map(|body| Answer::new(exchange.of(body), version, WRITE_TIMEOUT))
+                        })
                     }
                 });
                 let mut connection = pin!(http.serve_connection(
