@@ -178,10 +178,6 @@ class Fleet:
         answer = httpx.get(f"{frontend.url}/v1/models", timeout=5).json()
         return any(entry["id"] == model for entry in answer["data"])
 
-    def known_to_frontends(self, worker):
-        """Whether every frontend has the worker in its own view: until then it refuses a pin to it."""
-        return all(str(worker.instance) in httpx.get(f"{frontend.url}/health", timeout=5).text for frontend in self.frontends)
-
     def living(self, role=None):
         return [w for w in self.workers if w.process.alive and role in (None, w.role)]
 
