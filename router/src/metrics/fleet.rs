@@ -55,7 +55,7 @@ impl FleetCollector {
     /// Never, with the names above.
     pub fn new(fleet: Arc<Fleet>, live: Arc<arc_swap::ArcSwap<Live>>) -> prometheus::Result<Self> {
         let mut descriptions = Vec::new();
-        for family in families()?.into_iter().flat_map(|f| [f]) {
+        for family in families()? {
             descriptions.extend(family.desc().into_iter().cloned());
         }
         Ok(Self {

@@ -2,10 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use continuum_config::{
-    Config,
-    model::{DiscoverySource, NamespaceMatch as ConfigMatch},
-};
+use continuum_config::{Config, model::DiscoverySource};
 use continuum_fleet::{NamespaceMatch, ids::Graph, limits::Limits};
 
 #[cfg(feature = "etcd")]
@@ -63,11 +60,7 @@ impl Settings {
         Some(Self {
             place,
             namespaces: discovery.namespaces().into_iter().map(Graph::from).collect(),
-            namespace_match: match discovery.namespace_match {
-                ConfigMatch::Generation => NamespaceMatch::Generation,
-                ConfigMatch::Exact => NamespaceMatch::Exact,
-                ConfigMatch::Prefix => NamespaceMatch::Prefix,
-            },
+            namespace_match: discovery.namespace_match.of_fleet(),
             backoff: (backoff.initial, backoff.max),
             limits: Limits {
                 record_bytes: size(limits.max_record_bytes),

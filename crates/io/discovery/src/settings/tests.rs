@@ -1,5 +1,7 @@
 use continuum_config::{Secret, model::EtcdAuth, value::Endpoint};
 
+use continuum_config::model::NamespaceMatch as ConfigMatch;
+
 use super::*;
 
 fn config() -> Config {
