@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, process::Command};
 use serde_json::Value;
 
 /// Each crate, and the crates of ours that it may use outside its tests.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
     ("continuum-fleet", &[]),
     ("continuum-wire", &["continuum-fleet"]),
     ("continuum-routing", &["continuum-fleet", "continuum-wire"]),
@@ -27,6 +27,28 @@ const ALLOWED: [(&str, &[&str]); 11] = [
             "continuum-runtime",
         ],
     ),
+    ("continuum-messages", &["continuum-fleet"]),
+    (
+        "continuum-push",
+        &[
+            "continuum-fleet",
+            "continuum-messages",
+            "continuum-config",
+            "continuum-runtime",
+        ],
+    ),
+    ("continuum-crds", &["continuum-config"]),
+    (
+        "continuum-controller",
+        &[
+            "continuum-crds",
+            "continuum-fleet",
+            "continuum-messages",
+            "continuum-config",
+            "continuum-discovery",
+            "continuum-runtime",
+        ],
+    ),
     (
         "continuum-router",
         &[
@@ -37,6 +59,7 @@ const ALLOWED: [(&str, &[&str]); 11] = [
             "continuum-runtime",
             "continuum-discovery",
             "continuum-events",
+            "continuum-push",
         ],
     ),
     ("continuum-fleet-sim", &["continuum-fleet", "continuum-wire"]),
@@ -48,14 +71,19 @@ const ALLOWED: [(&str, &[&str]); 11] = [
 ];
 
 /// Libraries that touch a foreign system, and the crates that may use them outside their tests.
-const HOMES: [(&str, &[&str]); 2] = [
+const HOMES: [(&str, &[&str]); 3] = [
+    (
+        "kube",
+        &["continuum-discovery", "continuum-crds", "continuum-controller"],
+    ),
     ("etcd-client", &["continuum-discovery"]),
     ("zeromq", &["continuum-testkit"]),
 ];
 
 /// Crates that do no IO, and what they therefore never use outside their tests.
-const PURE: [&str; 4] = [
+const PURE: [&str; 5] = [
     "continuum-fleet",
+    "continuum-messages",
     "continuum-wire",
     "continuum-routing",
     "continuum-config",

@@ -1,0 +1,1 @@
+//! The operator: `RouterConfig` resources in, routers running, fleet views pushed, the truth in status.

@@ -1,0 +1,1 @@
+//! The router's side of the session with its controllers.

@@ -1,0 +1,7 @@
+//! Generates the messages and the gRPC stubs from `proto/`; needs `protoc`.
+
+fn main() -> std::io::Result<()> {
+    tonic_prost_build::configure()
+        .bytes(".")
+        .compile_protos(&["proto/continuum/push/v1/push.proto"], &["proto"])
+}

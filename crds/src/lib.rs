@@ -1,0 +1,1 @@
+//! What users write in Kubernetes: the `RouterConfig` resource.
