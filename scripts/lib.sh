@@ -68,3 +68,15 @@ find_python() {
   done
   return 1
 }
+
+# Makes `go` usable: fails when there is none that can bring the version which a go.mod asks for (1.21 learned to).
+use_go() {
+  [ ! -x /usr/local/go/bin/go ] || PATH="$PATH:/usr/local/go/bin"
+  local version major minor
+  version=$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null) || return 1
+  version=${version#go}
+  IFS=. read -r major minor _ <<<"$version"
+  minor=${minor%%[!0-9]*}
+  [ "$major" = 1 ] && [ "$minor" -ge 21 ] || return 1
+  [ "$minor" -ge 26 ] || export GOTOOLCHAIN=auto
+}
