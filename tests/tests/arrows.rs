@@ -74,7 +74,12 @@ const ALLOWED: [(&str, &[&str]); 15] = [
 const HOMES: [(&str, &[&str]); 3] = [
     (
         "kube",
-        &["continuum-discovery", "continuum-crds", "continuum-controller"],
+        &[
+            "continuum-discovery",
+            "continuum-crds",
+            "continuum-controller",
+            "continuum-testkit",
+        ],
     ),
     ("etcd-client", &["continuum-discovery"]),
     ("zeromq", &["continuum-testkit"]),

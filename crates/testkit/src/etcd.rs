@@ -12,12 +12,14 @@ use std::{
     io::{BufRead as _, BufReader},
     net::TcpListener,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     sync::mpsc,
     time::Duration,
 };
 
 use tempfile::TempDir;
+
+use crate::process;
 
 /// How long a member may take to serve; a loaded machine needs seconds.
 const START: Duration = Duration::from_secs(30);
@@ -44,12 +46,15 @@ pub struct Options {
     pub tls: Option<ServerTls>,
     /// Further flags.
     pub flags: Vec<String>,
+    /// Which etcd; the one on PATH when not given.
+    pub binary: Option<PathBuf>,
 }
 
 /// One member, alone or of a cluster.
 #[derive(Debug)]
 pub struct Etcd {
     child: Option<Child>,
+    binary: PathBuf,
     arguments: Vec<String>,
     url: String,
     _dir: TempDir,
@@ -85,7 +90,7 @@ impl Etcd {
     /// Starts a killed member again, on the same ports with its data, and waits until it serves.
     pub fn restart(&mut self) {
         self.kill();
-        let (child, serves) = spawn(&self.arguments);
+        let (child, serves) = spawn(&self.binary, &self.arguments);
         self.child = Some(child);
         assert!(serves.recv_timeout(START).is_ok(), "etcd did not come back");
     }
@@ -130,15 +135,21 @@ fn try_cluster(size: usize, options: &Options) -> Option<Vec<Etcd>> {
         .enumerate()
         .map(|(i, peer)| format!("m{i}={peer}"))
         .collect();
+    let binary = options
+        .binary
+        .clone()
+        .or_else(|| process::on_path("etcd"))
+        .expect("no `etcd` on PATH: install it, for instance with `apt-get install etcd-server`");
     let mut members = Vec::new();
     let mut starting = Vec::new();
     for (index, (port, peer)) in ports.iter().zip(&peers).enumerate() {
         let dir = directory();
         let url = format!("{scheme}://127.0.0.1:{port}");
         let arguments = arguments(dir.path(), index, &url, peer, &initial.join(","), options);
-        let (child, serves) = spawn(&arguments);
+        let (child, serves) = spawn(&binary, &arguments);
         members.push(Etcd {
             child: Some(child),
+            binary: binary.clone(),
             arguments,
             url,
             _dir: dir,
@@ -183,19 +194,18 @@ fn arguments(
 }
 
 /// Starts etcd; the receiver gets one message when it serves, and closes when it ends before that.
-fn spawn(arguments: &[String]) -> (Child, mpsc::Receiver<()>) {
-    let mut child = Command::new("etcd")
+fn spawn(binary: &Path, arguments: &[String]) -> (Child, mpsc::Receiver<()>) {
+    let mut command = process::command(binary);
+    command
         .args(arguments)
         // A proxy or a setting of the machine must not reach the test's own member.
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap_or_else(|error| {
-            panic!("cannot run `etcd` ({error}): install it, for instance with `apt-get install etcd-server`")
-        });
+        .stderr(Stdio::piped());
+    let mut child =
+        process::spawn(command).unwrap_or_else(|error| panic!("cannot run `{}`: {error}", binary.display()));
     let log = child.stderr.take().expect("its log is piped");
     let (serves, receiver) = mpsc::channel();
     std::thread::spawn(move || {
@@ -213,7 +223,7 @@ fn spawn(arguments: &[String]) -> (Child, mpsc::Receiver<()>) {
 }
 
 /// In memory where there is a place for it: etcd syncs its log at every write.
-fn directory() -> TempDir {
+pub(crate) fn directory() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir()
         && let Ok(dir) = TempDir::with_prefix_in("continuum-etcd-", memory)
@@ -223,7 +233,7 @@ fn directory() -> TempDir {
     TempDir::with_prefix("continuum-etcd-").expect("a temporary directory")
 }
 
-fn free_ports(count: usize) -> Vec<u16> {
+pub(crate) fn free_ports(count: usize) -> Vec<u16> {
     // All held at once, so that they differ.
     let held: Vec<TcpListener> = (0..count)
         .map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"))

@@ -7,5 +7,8 @@
 
 pub mod etcd;
 pub mod fuzz;
+#[cfg(feature = "kube")]
+pub mod kube;
 pub mod loopback;
+mod process;
 pub mod stub;
