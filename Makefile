@@ -1,7 +1,7 @@
 # The list of commands. No logic here: each calls cargo or a script of scripts/.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint generate check-generated e2e bench bench-relay fuzz
+.PHONY: help run test lint generate check-generated e2e e2e-kube bench bench-relay fuzz
 
 help: ## Show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -9,7 +9,7 @@ help: ## Show this list
 run: ## Build and start the router in front of a simulated fleet; ask it once; Ctrl-C ends both
 	@scripts/run-demo.sh
 
-test: ## Run all tests but the end-to-end ones (installs protoc and etcd if missing)
+test: ## Run all tests but the end-to-end ones (installs protoc, etcd and a Kubernetes API server if missing)
 	@scripts/test.sh
 
 lint: ## Check formatting and lints, with and without the optional features
@@ -23,6 +23,10 @@ check-generated: ## Fail if a generated file is not current
 
 e2e: ## Run the router against real Dynamo 1.4.2, 1.5.1 and 1.6.1 (installs them if missing)
 	@scripts/e2e.sh
+	@scripts/e2e-kube.sh
+
+e2e-kube: ## Run operator and routers on a real one-node Kubernetes with real Dynamo pods (root; a part of e2e)
+	@scripts/e2e-kube.sh
 
 bench: ## Run all benches and print their tables
 	@scripts/bench.sh

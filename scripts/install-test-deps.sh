@@ -2,7 +2,7 @@
 # What `make test` needs: the build's needs, etcd and etcdctl (the daemon is not started: tests start their own on free ports), and
 # kube-apiserver and kube-controller-manager, built from Go modules (some 5 minutes, once) unless KUBEBUILDER_ASSETS has them.
 # With `--e2e` also what the real-Dynamo tests need: Python, npm (a tokenizer comes from there) and the tools for network namespaces;
-# and the rest of a Kubernetes node (some 8 more minutes, once), unless KUBECONFIG names a cluster to use instead.
+# and the rest of a Kubernetes node (some 8 more minutes, once) where this user may run one.
 # Safe to run again: says nothing when nothing is missing.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -19,7 +19,7 @@ if [ "${1:-}" = --e2e ]; then
   command -v unshare >/dev/null || packages+=(util-linux)
   command -v npm >/dev/null || packages+=(npm)
   find_python >/dev/null || packages+=(python3 python3-venv)
-  if [ -z "${KUBECONFIG:-}" ]; then
+  if may_run_a_node; then
     # The node's own: containers, their network, and the tools that scripts/kube/up.sh calls.
     command -v containerd >/dev/null || packages+=(containerd)
     command -v runc >/dev/null || packages+=(runc)
@@ -37,7 +37,7 @@ kube=()
 [ -x "${KUBEBUILDER_ASSETS:-}/kube-controller-manager" ] || kube+=(kube-controller-manager)
 if [ "${1:-}" = --e2e ]; then
   kube+=(kubectl helm)
-  [ -n "${KUBECONFIG:-}" ] || kube+=(etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns pause)
+  ! may_run_a_node || kube+=(etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns pause)
 fi
 if [ ${#kube[@]} != 0 ]; then
   # A distribution's Go is welcome where it is new enough to fetch the newer one that Kubernetes wants.

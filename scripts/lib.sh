@@ -80,3 +80,6 @@ use_go() {
   [ "$major" = 1 ] && [ "$minor" -ge 21 ] || return 1
   [ "$minor" -ge 26 ] || export GOTOOLCHAIN=auto
 }
+
+# Whether this user may run a Kubernetes node here: root that may make namespaces, and cgroup v1.
+may_run_a_node() { [ "$(id -u)" = 0 ] && [ -d /sys/fs/cgroup/memory ] && unshare --mount --net --pid --fork true 2>/dev/null; }
