@@ -53,6 +53,7 @@ impl Settings {
             },
             DiscoverySource::Kubernetes => Place::Unsupported(SourceKind::Kubernetes),
             DiscoverySource::KubernetesPods => Place::Unsupported(SourceKind::KubernetesPods),
+            DiscoverySource::Controller => Place::Unsupported(SourceKind::Controller),
         };
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let limits = &discovery.limits;

@@ -19,11 +19,19 @@ pub enum SourceKind {
     Kubernetes,
     /// Pods with the operator's labels.
     KubernetesPods,
+    /// Controllers, which push the view.
+    Controller,
 }
 
 impl SourceKind {
     /// Every kind, in order.
-    pub const ALL: [Self; 4] = [Self::Etcd, Self::File, Self::Kubernetes, Self::KubernetesPods];
+    pub const ALL: [Self; 5] = [
+        Self::Etcd,
+        Self::File,
+        Self::Kubernetes,
+        Self::KubernetesPods,
+        Self::Controller,
+    ];
 
     /// The word of the config, metrics and the admin view.
     #[must_use]
@@ -33,6 +41,7 @@ impl SourceKind {
             Self::File => "file",
             Self::Kubernetes => "kubernetes",
             Self::KubernetesPods => "kubernetes_pods",
+            Self::Controller => "controller",
         }
     }
 
@@ -40,7 +49,7 @@ impl SourceKind {
     #[must_use]
     pub const fn signals(self) -> Signals {
         match self {
-            Self::Etcd | Self::File | Self::Kubernetes => Signals {
+            Self::Etcd | Self::File | Self::Kubernetes | Self::Controller => Signals {
                 load: true,
                 capacity: true,
             },

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::{
     check::Places,
     limits::SHORT_TOKEN_BYTES,
-    model::{BackendRole, BusRole, Config, DiscoverySource, Transport},
+    model::{BackendRole, BusRole, Config, DiscoverySource, Transport, Upstream},
     problem::Problem,
     rules::Report,
     value::{BackendUrl, Scheme},
@@ -278,7 +278,8 @@ fn discovery(config: &Config, report: &mut Report<'_>) {
             "dynamo.discovery.source",
             "pods carry neither load nor capacity: workers are picked in turn; source kubernetes has both",
         ),
-        DiscoverySource::File => {}
+        // The controllers' own source was advised on where the `RouterConfig` was written.
+        DiscoverySource::File | DiscoverySource::Controller => {}
     }
 }
 
@@ -320,6 +321,13 @@ fn load(config: &Config, report: &mut Report<'_>) {
             // A file store is written on this machine, and pods have no publishers.
             let open = match config.dynamo.discovery.source {
                 DiscoverySource::Etcd | DiscoverySource::Kubernetes => load.direct_allow_cidrs.is_empty(),
+                DiscoverySource::Controller => {
+                    let upstream = config
+                        .controller
+                        .as_ref()
+                        .and_then(|controller| controller.upstream);
+                    load.direct_allow_cidrs.is_empty() && upstream != Some(Upstream::KubernetesPods)
+                }
                 DiscoverySource::File | DiscoverySource::KubernetesPods => false,
             };
             if open {

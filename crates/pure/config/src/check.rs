@@ -29,9 +29,36 @@ pub(crate) struct Checked {
 pub(crate) struct Places {
     at: BTreeMap<String, At>,
     doubtful: BTreeSet<String>,
+    /// What cannot be known here, but for secrets: other fields do not hang on those.
+    opaque: BTreeMap<String, Opaque>,
+}
+
+/// How far the meaning of an opaque value reaches.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opaque {
+    /// To the fields beside it.
+    Value,
+    /// Through its whole top-level section: it turns things on or off, or is a name that others refer to.
+    Switch,
 }
 
 impl Places {
+    /// Whether what holds at the path may depend on a value that cannot be known here.
+    pub(crate) fn hangs_on_opaque(&self, path: &str) -> bool {
+        let section = |path: &str| path.split(['.', '[']).next().unwrap_or_default().to_owned();
+        let around = |path: &str| {
+            path.rfind(['.', '['])
+                .map_or(String::new(), |end| path[..end].to_owned())
+        };
+        self.opaque.iter().any(|(opaque, reach)| match reach {
+            Opaque::Switch => section(opaque) == section(path),
+            Opaque::Value => {
+                let beside = around(opaque);
+                path == beside || around(path) == beside || path.starts_with(&format!("{beside}."))
+            }
+        })
+    }
+
     /// Where a path was written; the nearest container for what was not.
     pub(crate) fn of(&self, path: &str) -> At {
         let mut path = path;
@@ -67,15 +94,17 @@ impl Places {
     }
 }
 
-/// Checks a tree. `doubtful`: paths that have a problem already.
-pub(crate) fn check(root: &Node, doubtful: impl IntoIterator<Item = String>) -> Checked {
+/// Checks a tree. `doubtful`: paths that have a problem already; `opaque`: paths whose values cannot be known here.
+pub(crate) fn check(root: &Node, doubtful: Vec<String>, opaque: Vec<String>) -> Checked {
     let places = Places {
         at: BTreeMap::new(),
         doubtful: doubtful.into_iter().collect(),
+        opaque: BTreeMap::new(),
     };
     let mut check = Check {
         problems: Vec::new(),
         places,
+        references: opaque.into_iter().collect(),
     };
     let json = check
         .node(schema::checked(), root, &mut String::new())
@@ -90,6 +119,8 @@ pub(crate) fn check(root: &Node, doubtful: impl IntoIterator<Item = String>) -> 
 struct Check {
     problems: Vec<Problem>,
     places: Places,
+    /// Paths of texts that another environment expands.
+    references: BTreeSet<String>,
 }
 
 impl Check {
@@ -120,6 +151,11 @@ impl Check {
             }
             // A problem of expansion was reported already; the text is not what it should be.
             Value::Text(_) if self.places.doubtful.contains(path.as_str()) => None,
+            Value::Text(_)
+                if self.references.contains(path.as_str()) && options.iter().any(|o| is_scalar(o)) =>
+            {
+                self.opaque(field, &options, path)
+            }
             Value::Bool(_)
             | Value::Integer(_)
             | Value::Float(_)
@@ -136,6 +172,28 @@ impl Check {
                 }
             }
         }
+    }
+
+    /// A placeholder for a value that cannot be known here. Rules keep quiet about it.
+    fn opaque(&mut self, field: &Json, options: &[&Json], path: &str) -> Option<Json> {
+        self.places.doubtful.insert(path.to_owned());
+        let any = |is: &dyn Fn(&Json) -> bool| options.iter().any(|option| is(option));
+        let secret = |option: &Json| {
+            matches!(
+                option.get("format").and_then(Json::as_str),
+                Some("secret" | "token-hash")
+            )
+        };
+        if !any(&secret) {
+            let switch = any(&|option| schema::takes(option, "boolean") || !schema::words(option).is_empty())
+                || path.contains("namespace");
+            let reach = if switch { Opaque::Switch } else { Opaque::Value };
+            self.places.opaque.insert(path.to_owned(), reach);
+        }
+        let text = options
+            .iter()
+            .find(|option| schema::takes(option, "string") && schema::words(option).is_empty())?;
+        example(field).or_else(|| example(text))
     }
 
     fn map(&mut self, schema: &Json, entries: &[Entry], at: At, path: &mut String) -> Json {
@@ -275,6 +333,14 @@ fn fits(schema: &Json, value: &Value) -> bool {
     }
 }
 
+/// Whether one value without parts is meant, so that a text from the environment can be it.
+fn is_scalar(schema: &Json) -> bool {
+    !schema::words(schema).is_empty()
+        || ["string", "integer", "number", "boolean"]
+            .iter()
+            .any(|kind| schema::takes(schema, kind))
+}
+
 /// A value that fits the schema, for a place where there has to be one.
 fn example(field: &Json) -> Option<Json> {
     let inner = schema::resolve(field);
@@ -285,8 +351,20 @@ fn example(field: &Json) -> Option<Json> {
     {
         return Some(example.clone());
     }
+    if let Some(word) = schema::words(inner).first() {
+        return Some(json!(word));
+    }
     if schema::takes(inner, "string") {
         return Some(json!("x"));
+    }
+    if schema::takes(inner, "integer") || schema::takes(inner, "number") {
+        return Some(
+            inner
+                .get("minimum")
+                .or_else(|| field.get("minimum"))
+                .cloned()
+                .unwrap_or_else(|| json!(1)),
+        );
     }
     let properties = inner.get("properties").and_then(Json::as_object)?;
     let mut json = Map::new();

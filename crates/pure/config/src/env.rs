@@ -13,13 +13,17 @@ pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Replaces the references in every string of the tree. Keys stay as they are.
 pub(crate) fn expand(root: &mut Node, environment: Environment<'_>) -> Vec<Problem> {
-    let mut expansion = Expansion {
-        environment,
-        left: MAX_EXPANDED_BYTES,
-        problems: Vec::new(),
-    };
+    let mut expansion = Expansion::new(environment);
     expansion.node(root, &mut String::new());
     expansion.problems
+}
+
+/// Checks how references are written and leaves them alone; a literal `$${` becomes `${`. Beside the problems: the
+/// paths at which there are references.
+pub(crate) fn keep(root: &mut Node) -> (Vec<Problem>, Vec<String>) {
+    let mut expansion = Expansion::new(&|_| Some(String::new()));
+    expansion.node(root, &mut String::new());
+    (expansion.problems, expansion.referring)
 }
 
 /// Writes every literal `${` so that [`expand`] gives it back.
@@ -36,15 +40,31 @@ struct Expansion<'a> {
     environment: Environment<'a>,
     left: usize,
     problems: Vec<Problem>,
+    /// Paths of texts with at least one well-written reference.
+    referring: Vec<String>,
 }
 
-impl Expansion<'_> {
+impl<'a> Expansion<'a> {
+    fn new(environment: Environment<'a>) -> Self {
+        Self {
+            environment,
+            left: MAX_EXPANDED_BYTES,
+            problems: Vec::new(),
+            referring: Vec::new(),
+        }
+    }
+
     fn node(&mut self, node: &mut Node, path: &mut String) {
         let length = path.len();
         match &mut node.value {
             Value::Text(text) if text.text.contains("${") => {
                 match self.text(&text.text) {
-                    Ok(expanded) => text.text = expanded,
+                    Ok((expanded, references)) => {
+                        text.text = expanded;
+                        if references > 0 {
+                            self.referring.push(path.clone());
+                        }
+                    }
                     Err(message) => self.report(path, node.at, message),
                 }
                 text.expanded = true;
@@ -76,8 +96,10 @@ impl Expansion<'_> {
         });
     }
 
-    fn text(&mut self, text: &str) -> Result<String, String> {
+    /// The text with its references replaced, and how many there were.
+    fn text(&mut self, text: &str) -> Result<(String, usize), String> {
         let mut out = String::new();
+        let mut references = 0_usize;
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("${") {
             // "$${" is how a literal "${" is written.
@@ -100,10 +122,11 @@ impl Expansion<'_> {
                 .checked_sub(value.len())
                 .ok_or("the variables are too long in all")?;
             out.push_str(&value);
+            references = references.saturating_add(1);
             rest = after;
         }
         out.push_str(rest);
-        Ok(out)
+        Ok((out, references))
     }
 
     fn variable(&self, reference: &str) -> Result<String, String> {

@@ -4,6 +4,7 @@
 //!   fields are the reference that users read.
 //! - [`value`]: the scalars (durations, sizes, addresses, secrets) and how they are written.
 //! - [`parse()`]: YAML text to a checked [`Config`], with every error and its place, and advice.
+//! - [`check_unexpanded()`]: the same without an environment, for who only judges another's text.
 //! - [`plan()`]: two configurations to what a reload must do.
 //! - [`schema`], [`reference`]: the JSON Schema and the users' reference, both made from the model.
 //!
@@ -26,7 +27,7 @@ pub mod value;
 pub use advice::Build;
 pub use env::Environment;
 pub use model::Config;
-pub use parse::{Loaded, fuzz, parse, show};
+pub use parse::{Loaded, Unexpanded, check_unexpanded, fuzz, parse, show};
 pub use plan::{Reload, plan};
 pub use problem::{Error, Problem};
 pub use value::{BackendUrl, BindAddress, Secret};

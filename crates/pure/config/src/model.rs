@@ -5,6 +5,7 @@
 //! built by hand should, too.
 
 mod backends;
+mod controller;
 mod discovery;
 mod dynamo;
 mod event_bus;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use backends::{
     Backend, BackendRole, BackendTls, BackendType, DisaggregatedServing, Health, Pool, TimeoutOverrides,
 };
+pub use controller::{Controller, Upstream};
 pub use discovery::{
     Discovery, DiscoveryLimits, DiscoverySource, Etcd, EtcdAuth, EtcdTls, FileStore, Kubernetes,
     KubernetesModel, NamespaceMatch, WatchBackoff,
@@ -47,6 +49,8 @@ pub struct Config {
     pub disaggregated_serving: DisaggregatedServing,
     /// The Dynamo fleet: how its workers are found, how their load is followed, how they are reached.
     pub dynamo: Dynamo,
+    /// The controllers of the operator that started this router; written by the operator.
+    pub controller: Option<Controller>,
 }
 
 impl Config {

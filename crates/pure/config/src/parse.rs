@@ -27,9 +27,48 @@ pub struct Loaded {
 /// Everything that is wrong, each with its path, line and column.
 pub fn parse(text: &str, environment: Environment<'_>, build: Build) -> Result<Loaded, Error> {
     let mut root = tree::parse(text).map_err(Error::new)?;
-    let mut problems = env::expand(&mut root, environment);
+    let problems = env::expand(&mut root, environment);
+    judge(&root, problems, Vec::new(), build)
+}
+
+/// A configuration as far as it can be judged without its environment.
+#[derive(Clone, Debug)]
+pub struct Unexpanded {
+    /// The values. Where a reference stands there is a placeholder (a default or an example) instead.
+    pub config: Config,
+    /// What works but may not be meant, in the order of the file.
+    pub warnings: Vec<Problem>,
+    /// The paths at which references stand.
+    pub opaque: Vec<String>,
+}
+
+/// Judges a configuration that another process will run, without its environment: references are not expanded, and
+/// nothing of this process's environment is looked at.
+///
+/// A scalar that holds `${NAME}` is opaque: how the reference is written is checked, its type, form and bounds are
+/// not, nor are rules that hang on it. Everything else is checked as by [`parse`].
+///
+/// # Errors
+/// Everything that is wrong, each with its path, line and column.
+pub fn check_unexpanded(text: &str, build: Build) -> Result<Unexpanded, Error> {
+    let mut root = tree::parse(text).map_err(Error::new)?;
+    let (problems, opaque) = env::keep(&mut root);
+    let Loaded { config, warnings } = judge(&root, problems, opaque.clone(), build)?;
+    Ok(Unexpanded {
+        config,
+        warnings,
+        opaque,
+    })
+}
+
+fn judge(
+    root: &tree::Node,
+    mut problems: Vec<Problem>,
+    opaque: Vec<String>,
+    build: Build,
+) -> Result<Loaded, Error> {
     let doubtful: Vec<String> = problems.iter().map(|problem| problem.path.clone()).collect();
-    let checked = check::check(&root, doubtful);
+    let checked = check::check(root, doubtful, opaque);
     problems.extend(checked.problems);
     let config: Config = match serde_json::from_value(checked.json) {
         Ok(config) => config,

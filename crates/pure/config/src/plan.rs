@@ -65,7 +65,7 @@ pub fn plan(old: &Config, new: &Config) -> Reload {
         .collect();
     Reload {
         changed,
-        watcher: watcher::swap(&old.dynamo, &new.dynamo),
+        watcher: watcher::swap(old, new),
     }
 }
 
@@ -147,6 +147,7 @@ const ROWS: &[Row] = rows! {
     Live: dynamo.kv;
     EventBus: dynamo.event_bus;
     Watcher: dynamo.state_dir;
+    Live: controller;
 };
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! exist. Each rule reports at the field that has to change.
 
 mod backends;
+mod controller;
 mod discovery;
 mod event_bus;
 mod kv;
@@ -24,6 +25,7 @@ pub(crate) fn check(config: &Config, places: &Places) -> Vec<Problem> {
     shim::check(config, &mut report);
     kv::check(config, &mut report);
     event_bus::check(config, &mut report);
+    controller::check(config, &mut report);
     report.problems
 }
 
@@ -36,7 +38,7 @@ pub(crate) struct Report<'a> {
 impl Report<'_> {
     /// Adds a finding, unless the place is in doubt anyway.
     pub(crate) fn add(&mut self, path: &str, message: impl Into<String>) {
-        if self.places.in_doubt(path) {
+        if self.places.in_doubt(path) || self.places.hangs_on_opaque(path) {
             return;
         }
         let at = self.places.of(path);
@@ -52,11 +54,9 @@ impl Report<'_> {
     fn unique<'v>(&mut self, path: &str, key: &str, values: impl Iterator<Item = &'v str>, what: &str) {
         let mut seen = BTreeSet::new();
         for (index, value) in values.enumerate() {
-            if !seen.insert(value) {
-                self.add(
-                    &format!("{path}[{index}]{key}"),
-                    format!("the {what} \"{value}\" stands here twice"),
-                );
+            let place = format!("{path}[{index}]{key}");
+            if !self.places.in_doubt(&place) && !seen.insert(value) {
+                self.add(&place, format!("the {what} \"{value}\" stands here twice"));
             }
         }
     }

@@ -20,7 +20,7 @@ pub struct Discovery {
     pub etcd: Etcd,
     /// For `source: file`.
     pub file: FileStore,
-    /// For `source: kubernetes` and `source: kubernetes_pods`.
+    /// For `source: kubernetes` and `source: kubernetes_pods`, and for `source: controller`, which stands for one of them.
     pub kubernetes: Kubernetes,
     /// How much of what the fleet writes is kept.
     pub limits: DiscoveryLimits,
@@ -33,7 +33,7 @@ impl Discovery {
         let (one, many) = match self.source {
             DiscoverySource::Etcd => (&self.etcd.namespace, &self.etcd.namespaces),
             DiscoverySource::File => (&self.file.namespace, &self.file.namespaces),
-            DiscoverySource::Kubernetes | DiscoverySource::KubernetesPods => (
+            DiscoverySource::Kubernetes | DiscoverySource::KubernetesPods | DiscoverySource::Controller => (
                 &self.kubernetes.dynamo_namespace,
                 &self.kubernetes.dynamo_namespaces,
             ),
@@ -51,7 +51,7 @@ impl Discovery {
         match self.source {
             DiscoverySource::Etcd => &self.etcd.watch_reconnect_backoff,
             DiscoverySource::File => &self.file.watch_reconnect_backoff,
-            DiscoverySource::Kubernetes | DiscoverySource::KubernetesPods => {
+            DiscoverySource::Kubernetes | DiscoverySource::KubernetesPods | DiscoverySource::Controller => {
                 &self.kubernetes.watch_reconnect_backoff
             }
         }
@@ -72,6 +72,8 @@ pub enum DiscoverySource {
     Kubernetes,
     /// Pods with the operator's labels.
     KubernetesPods,
+    /// The controllers of the operator that started this router (`controller`); written by the operator.
+    Controller,
 }
 
 impl DiscoverySource {
@@ -83,6 +85,7 @@ impl DiscoverySource {
             Self::File => "file",
             Self::Kubernetes => "kubernetes",
             Self::KubernetesPods => "kubernetes_pods",
+            Self::Controller => "controller",
         }
     }
 }

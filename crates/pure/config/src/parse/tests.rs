@@ -335,3 +335,98 @@ fn what_is_shown_can_be_read() {
         .clone_from(&config.dynamo.event_bus.tls);
     assert!(plan(&config, &again).is_nothing());
 }
+
+fn judged(text: &str) -> Result<Vec<String>, String> {
+    check_unexpanded(text, Build::FULL)
+        .map(|judged| judged.opaque)
+        .map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_document_is_judged_without_its_environment() {
+    let opaque = judged(
+        "server: {max_in_flight: '${MAX}', bind_address: '${BIND}'}\n\
+         admin: {bind_address: '0.0.0.0:9090', token: '${TOKEN}'}\n\
+         backends: [{name: a, url: 'http://${HOST}:1', api_key: '${KEY:-x}', enabled: '${ON}'}, {name: b, url: 'http://b'}]\n\
+         dynamo:\n  enabled: true\n  discovery: {source: etcd, etcd: {endpoints: ['${ETCD}', 'http://b:1'], namespace: dynamo, \n\
+         \x20   auth: {username: '${U}', password: '${P}'}, watch_reconnect_backoff: {initial: '${I}', max: 20ms}}}\n\
+         \x20 shim: {backends: [a, b]}\n  picker: {ties: '${TIES}'}\n  state_dir: '/x/$${literal}'\n",
+    )
+    .unwrap();
+    assert_eq!(opaque.len(), 11, "{opaque:?}");
+    assert!(
+        opaque
+            .iter()
+            .any(|path| path == "dynamo.discovery.etcd.endpoints[0]"),
+        "{opaque:?}"
+    );
+}
+
+#[test]
+fn what_does_not_hang_on_a_reference_is_judged() {
+    for (text, part) in [
+        (
+            "server: {nonsense: 1, threads: '${N}'}",
+            "unknown key \"nonsense\"",
+        ),
+        ("server: {threads: '${N'}", "has no \"}\""),
+        ("server: {threads: '${1}'}", "write ${NAME}"),
+        ("server: '${S}'", "expected a mapping"),
+        ("backends: '${S}'", "expected a list"),
+        ("server: {body_limit: 1, threads: '${N}'}", "must be from 1KiB"),
+        (
+            "dynamo: {enabled: true, discovery: {source: etcd, etcd: {auth: {username: u, password: '${P}'}}}}",
+            "name at least one etcd endpoint",
+        ),
+        (
+            "backends: [{name: a, url: '${U}'}]\ndynamo: {shim: {backends: [b]}}",
+            "there is no backend named \"b\"",
+        ),
+        (
+            "admin: {bind_address: '0.0.0.0:1'}\nlogging: {level: '${L}'}",
+            "token",
+        ),
+    ] {
+        let error = judged(text).unwrap_err();
+        assert!(error.contains(part), "{text}: {error}");
+    }
+}
+
+#[test]
+fn rules_keep_quiet_about_what_hangs_on_a_reference() {
+    for text in [
+        "backends: [{name: '${A}', url: 'http://a'}]\ndynamo: {shim: {backends: [b]}}",
+        "backends: [{name: '${A}', url: 'http://a'}, {name: backend, url: 'http://b'}]",
+        "dynamo: {enabled: true, discovery: {source: '${S}'}}",
+        "dynamo: {enabled: '${E}', discovery: {source: file}}",
+        "dynamo: {enabled: true, discovery: {source: etcd, etcd: {endpoints: ['a:1'], namespaces: ['${A}', b]}}, shim: {pools: [{namespace: a, backends: [x]}]}}\nbackends: [{name: x, url: 'http://x'}]",
+        "dynamo: {enabled: true, discovery: {source: etcd, etcd: {endpoints: ['https://a:1'], tls: {client_cert: '${C}', client_key: /k}}}}",
+        "dynamo: {enabled: true, discovery: {source: kubernetes_pods, kubernetes: {model: '${M}'}}}",
+        "dynamo: {event_bus: {enabled: '${E}'}}",
+    ] {
+        judged(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    }
+}
+
+proptest::proptest! {
+    /// Whatever one environment makes valid is not refused without it.
+    #[test]
+    fn judging_is_never_stricter_than_reading(picks in proptest::collection::vec(proptest::bool::ANY, 14)) {
+        let names = ["8", "60s", "true", "etcd", "exact", "a:1", "ns", "direct", "10.0.0.0/8", "64KiB", "b", "http://b", "ns", "info"];
+        let fill = |index: usize| {
+            let value = names[index];
+            if picks[index] { format!("\"${{V{index}}}\"") } else { value.to_owned() }
+        };
+        let text = format!(
+            "server: {{threads: {}, timeouts: {{header: {}}}, body_limit: {}}}\nlogging: {{level: {}}}\n\
+             backends: [{{name: {}, url: {}}}]\ndynamo:\n  enabled: {}\n  discovery: {{source: {}, namespace_match: {}, etcd: {{endpoints: [{}], namespaces: [{}]}}}}\n\
+             \x20 load: {{transport: {}, direct_allow_cidrs: [{}]}}\n  shim: {{pools: [{{namespace: {}, backends: [b]}}]}}\n",
+            fill(0), fill(1), fill(9), fill(13), fill(10), fill(11), fill(2), fill(3), fill(4), fill(5), fill(6), fill(7),
+            fill(8), fill(12),
+        );
+        let environment = |name: &str| name.strip_prefix('V').and_then(|i| i.parse::<usize>().ok()).map(|i| names[i].to_owned());
+        proptest::prop_assert!(parse(&text, &environment, Build::FULL).is_ok(), "{}", text);
+        let judged = check_unexpanded(&text, Build::FULL);
+        proptest::prop_assert!(judged.is_ok(), "{}\n{:?}", text, judged);
+    }
+}

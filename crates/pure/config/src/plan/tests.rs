@@ -328,3 +328,32 @@ fn a_broker_that_changes_concerns_the_event_bus_alone() {
     assert_eq!(plan(&old, &new).changed, [("dynamo.event_bus", Class::EventBus)]);
     assert_eq!(old.dynamo.event_bus.brokers[0].role, BusRole::Broker);
 }
+
+#[test]
+fn a_pushed_view_follows_the_classes_of_what_stands_behind_it() {
+    let with = |upstream: &str, rest: &str| {
+        parsed(&format!(
+            "dynamo: {{enabled: true, discovery: {{source: controller, kubernetes: {{model: m{rest}}}}}}}\n\
+             controller: {{endpoint: 'https://c:1', ca_file: /ca, token_file: /t, generation: 1, upstream: {upstream}}}"
+        ))
+    };
+    let base = with("kubernetes", "");
+    for (new, expected) in [
+        (base.clone(), None),
+        (with("kubernetes_pods", ""), swap(Reason::Source, ViewOf::Cleared)),
+        (
+            with("kubernetes", ", namespace: other"),
+            swap(Reason::Namespace, ViewOf::Cleared),
+        ),
+        (
+            with("kubernetes", ", dynamo_namespace: other"),
+            swap(Reason::Namespace, ViewOf::Cleared),
+        ),
+        (with("kubernetes", ", models: []"), None),
+    ] {
+        assert_eq!(plan(&base, &new).watcher, expected, "{new:?}");
+    }
+    let mut newer = base.clone();
+    newer.controller.as_mut().unwrap().generation = 2;
+    assert_eq!(plan(&base, &newer).changed, [("controller", Class::Live)]);
+}

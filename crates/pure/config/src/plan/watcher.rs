@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{Discovery, DiscoverySource, Dynamo, Kubernetes, KubernetesModel};
+use crate::model::{Config, Discovery, DiscoverySource, Kubernetes, KubernetesModel, Upstream};
 
 /// A watcher to stop, a watcher to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,9 @@ pub enum ViewOf {
 }
 
 /// What a change of configuration means for the watcher.
-pub(super) fn swap(old: &Dynamo, new: &Dynamo) -> Option<WatcherSwap> {
+pub(super) fn swap(old: &Config, new: &Config) -> Option<WatcherSwap> {
+    let upstreams = (upstream(old), upstream(new));
+    let (old, new) = (&old.dynamo, &new.dynamo);
     match (old.enabled, new.enabled) {
         (false, false) => return None,
         (false, true) | (true, false) => {
@@ -76,7 +78,7 @@ pub(super) fn swap(old: &Dynamo, new: &Dynamo) -> Option<WatcherSwap> {
     }
     let kept_elsewhere = old.state_dir != new.state_dir;
     let (old, new) = (&old.discovery, &new.discovery);
-    if old.source != new.source {
+    if old.source != new.source || upstreams.0 != upstreams.1 {
         return Some(WatcherSwap {
             reason: Reason::Source,
             view: ViewOf::Cleared,
@@ -86,7 +88,8 @@ pub(super) fn swap(old: &Dynamo, new: &Dynamo) -> Option<WatcherSwap> {
     let mut found: Vec<(Reason, ViewOf)> = Vec::new();
     found.extend(connection(old, new));
     found.extend(namespaces(old, new));
-    if old.source == DiscoverySource::KubernetesPods && models_differ(&old.kubernetes, &new.kubernetes) {
+    let pods = old.source == DiscoverySource::KubernetesPods || upstreams.0 == Some(Upstream::KubernetesPods);
+    if pods && models_differ(&old.kubernetes, &new.kubernetes) {
         found.push((Reason::Other, ViewOf::Cleared));
     }
     if old.limits != new.limits || kept_elsewhere {
@@ -104,6 +107,12 @@ pub(super) fn swap(old: &Dynamo, new: &Dynamo) -> Option<WatcherSwap> {
     })
 }
 
+/// What stands behind a pushed view.
+fn upstream(config: &Config) -> Option<Upstream> {
+    let pushed = config.dynamo.discovery.source == DiscoverySource::Controller;
+    config.controller.as_ref().filter(|_| pushed)?.upstream
+}
+
 fn connection(old: &Discovery, new: &Discovery) -> Option<(Reason, ViewOf)> {
     match old.source {
         DiscoverySource::Etcd if old.etcd.endpoints != new.etcd.endpoints => {
@@ -116,7 +125,7 @@ fn connection(old: &Discovery, new: &Discovery) -> Option<(Reason, ViewOf)> {
         DiscoverySource::File if old.file.path != new.file.path => {
             Some((Reason::Connection, ViewOf::Cleared))
         }
-        DiscoverySource::Kubernetes | DiscoverySource::KubernetesPods
+        DiscoverySource::Kubernetes | DiscoverySource::KubernetesPods | DiscoverySource::Controller
             if old.kubernetes.namespace != new.kubernetes.namespace =>
         {
             Some((Reason::Namespace, ViewOf::Cleared))
@@ -124,7 +133,8 @@ fn connection(old: &Discovery, new: &Discovery) -> Option<(Reason, ViewOf)> {
         DiscoverySource::Etcd
         | DiscoverySource::File
         | DiscoverySource::Kubernetes
-        | DiscoverySource::KubernetesPods => None,
+        | DiscoverySource::KubernetesPods
+        | DiscoverySource::Controller => None,
     }
 }
 
@@ -149,7 +159,7 @@ const fn lists(discovery: &Discovery) -> bool {
     let many = match discovery.source {
         DiscoverySource::Etcd => &discovery.etcd.namespaces,
         DiscoverySource::File => &discovery.file.namespaces,
-        DiscoverySource::Kubernetes | DiscoverySource::KubernetesPods => {
+        DiscoverySource::Kubernetes | DiscoverySource::KubernetesPods | DiscoverySource::Controller => {
             &discovery.kubernetes.dynamo_namespaces
         }
     };

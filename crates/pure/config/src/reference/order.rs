@@ -53,7 +53,8 @@ pub(super) fn fields(section: &str) -> &'static [&'static str] {
         KvLimits,
         EventBus,
         BusTls,
-        BusBroker
+        BusBroker,
+        Controller
     )
 }
 

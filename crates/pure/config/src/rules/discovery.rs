@@ -7,7 +7,7 @@ use continuum_fleet::{graphs::Graphs, ids::Graph};
 use super::{Report, namespace_problem};
 use crate::{
     limits::MAX_LABEL_BYTES,
-    model::{Config, Discovery, DiscoverySource, Etcd, Kubernetes, NamespaceMatch, WatchBackoff},
+    model::{Config, Discovery, DiscoverySource, Etcd, Kubernetes, NamespaceMatch, Upstream, WatchBackoff},
     value::Scheme,
 };
 
@@ -28,7 +28,12 @@ pub(super) fn check(config: &Config, report: &mut Report<'_>) {
         );
     }
     kubernetes(&discovery.kubernetes, report);
-    if uses(DiscoverySource::KubernetesPods) {
+    let pushed_pods = uses(DiscoverySource::Controller)
+        && config
+            .controller
+            .as_ref()
+            .is_some_and(|controller| controller.upstream == Some(Upstream::KubernetesPods));
+    if uses(DiscoverySource::KubernetesPods) || pushed_pods {
         kubernetes_models(&discovery.kubernetes, report);
     }
     for (section, backoff) in [
@@ -130,7 +135,10 @@ fn namespaces(discovery: &Discovery, report: &mut Report<'_>) {
             }
         }
         report.unique(&list, "", many.iter().map(String::as_str), "namespace");
-        let kubernetes_like = discovery.source == DiscoverySource::KubernetesPods;
+        let kubernetes_like = matches!(
+            discovery.source,
+            DiscoverySource::KubernetesPods | DiscoverySource::Controller
+        );
         // Pods carry the base name in their label: they are compared as they are.
         if discovery.source == source {
             overlaps(&list, many, discovery.namespace_match, report);

@@ -348,3 +348,76 @@ fn one_mistake_is_told_once() {
         assert_eq!(found.lines().count(), lines, "{text}: {found}");
     }
 }
+
+#[test]
+fn the_section_of_the_operator() {
+    let with = |source: &str, controller: &str| {
+        errors(&format!(
+            "dynamo: {{enabled: true, discovery: {{source: {source}, kubernetes: {{model: m}}}}}}\ncontroller: {controller}"
+        ))
+    };
+    let section = |endpoint: &str, rest: &str| {
+        format!("{{endpoint: '{endpoint}', ca_file: /ca, token_file: /t, generation: 3{rest}}}")
+    };
+    for (source, controller, part) in [
+        (
+            "controller",
+            section("https://c:9443", ", upstream: kubernetes"),
+            "",
+        ),
+        (
+            "controller",
+            section("https://c:9443", ", upstream: kubernetes_pods"),
+            "",
+        ),
+        ("kubernetes", section("https://c:9443", ""), ""),
+        (
+            "controller",
+            "null".to_owned(),
+            "source: source controller is set by the operator",
+        ),
+        (
+            "controller",
+            section("https://c:9443", ""),
+            "controller.upstream: source controller needs it",
+        ),
+        (
+            "controller",
+            section("https://c:9443", ", upstream: etcd"),
+            "expected \"kubernetes\"",
+        ),
+        (
+            "kubernetes",
+            section("http://c:9443", ""),
+            "controller.endpoint: controllers speak TLS only",
+        ),
+        (
+            "kubernetes",
+            section("c:9443", ""),
+            "controller.endpoint: controllers speak TLS only",
+        ),
+        (
+            "kubernetes",
+            "{endpoint: 'https://c:1'}".to_owned(),
+            "\"generation\" is missing",
+        ),
+        (
+            "kubernetes",
+            section("https://c:9443", ", more: 1"),
+            "unknown key \"more\"",
+        ),
+    ] {
+        let found = with(source, &controller);
+        assert_eq!(
+            found.is_empty(),
+            part.is_empty(),
+            "{source} {controller}: {found}"
+        );
+        assert!(found.contains(part), "{source} {controller}: {found}");
+    }
+    let pods = errors(&format!(
+        "dynamo: {{enabled: true, discovery: {{source: controller}}}}\ncontroller: {}",
+        section("https://c:1", ", upstream: kubernetes_pods")
+    ));
+    assert!(pods.contains("pods do not say what they serve"), "{pods}");
+}
