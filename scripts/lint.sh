@@ -9,4 +9,4 @@ cd "$(repo_root)"
 cargo fmt --all -- --check
 cargo clippy --quiet --workspace --all-targets -- -D warnings
 cargo clippy --quiet -p continuum-router --all-targets --no-default-features -- -D warnings
-for script in scripts/*.sh .ci/run; do bash -n "$script"; done
+for script in scripts/*.sh scripts/kube/*.sh .ci/run; do bash -n "$script"; done

@@ -9,7 +9,7 @@ import tempfile
 import time
 
 BLOCK = re.compile(r"^<!-- ci\b(?P<options>[^\n]*)-->\n+```(?:sh|bash|console|shell)\n(?P<script>.*?)^```", re.M | re.S)
-OPTION = re.compile(r'(\w+)=(?:"([^"]*)"|(\S+))')
+OPTION = re.compile(r'(\w+)(?:=(?:"([^"]*)"|(\S+)))?')
 GRACE_SECONDS = 60
 """How long a command may take to end after Ctrl-C."""
 
@@ -57,9 +57,9 @@ def run(script, options):
 
 
 def main():
-    path = sys.argv[1]
+    path, in_cluster = sys.argv[1], "--cluster" in sys.argv[2:]
     with open(path, encoding="utf8") as file:
-        found = list(blocks(file.read()))
+        found = [block for block in blocks(file.read()) if ("cluster" in block[1]) == in_cluster]
     failed = 0
     for line, options, script in found:
         begun = time.monotonic()
@@ -67,7 +67,7 @@ def main():
         print(f"{path}:{line}: {'failed: ' + wrong if wrong else 'ok'} ({time.monotonic() - begun:.0f} s)", flush=True)
         failed += wrong is not None
     if not found:
-        print(f"{path}: no command is marked with <!-- ci -->")
+        print(f"{path}: no command is marked with <!-- ci{' cluster' if in_cluster else ''} -->")
         failed = 1
     print(f"{len(found) - failed} passed, {failed} failed")
     return 1 if failed else 0
