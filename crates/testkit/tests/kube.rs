@@ -153,3 +153,21 @@ async fn a_worker_is_written_and_removed() {
     let pods: Api<Pod> = Api::namespaced(cluster.client().await, &namespace);
     assert!(pods.get_opt("worker-0").await.unwrap().is_none());
 }
+
+#[tokio::test]
+async fn a_big_fleet_is_written_fast() {
+    let cluster = CLUSTER.get_or_init(Cluster::start).await;
+    cluster.install_worker_metadata().await;
+    let namespace = cluster.namespace("big").await;
+    let workers: Vec<Worker> = (0..250)
+        .map(|n| Worker::new(&namespace, &format!("worker-{n}"), "worker", "m"))
+        .collect();
+    let begun = std::time::Instant::now();
+    let uids = cluster.write_fleet(&workers).await;
+    println!("{} workers in {:?}", workers.len(), begun.elapsed());
+    assert_eq!(uids.iter().filter(|uid| !uid.is_empty()).count(), 250);
+    let slices: Api<k8s_openapi::api::discovery::v1::EndpointSlice> =
+        Api::namespaced(cluster.client().await, &namespace);
+    let found = slices.list(&ListParams::default()).await.unwrap();
+    assert_eq!(found.items.len(), 3);
+}

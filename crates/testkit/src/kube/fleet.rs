@@ -2,9 +2,18 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
+};
 use serde_json::{Value, json};
 
 use super::{Cluster, objects};
+
+/// How many writers a big fleet is made by; more do not make the API server faster.
+const WRITERS: usize = 16;
+/// Endpoints of one slice, as the controllers cut them.
+const SLICE: usize = 100;
 
 /// The kind that Dynamo's own charts install. Its real schema is as open as this one.
 const WORKER_METADATA: &str = include_str!("dynamo-worker-metadata.yaml");
@@ -116,21 +125,7 @@ impl Cluster {
     /// # Panics
     /// When the API server refuses.
     pub async fn write_pod(&self, worker: &Worker) -> String {
-        let ready = if worker.ready { "True" } else { "False" };
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": worker.pod, "namespace": worker.namespace, "labels": worker.labels()},
-            "spec": {"containers": [{"name": "main", "image": "x"}]},
-            "status": {
-                "phase": "Running", "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}],
-                "conditions": [{"type": "Ready", "status": ready}],
-                "containerStatuses": [{
-                    "name": "main", "ready": worker.ready, "restartCount": 0, "image": "x", "imageID": "x",
-                    "state": {"running": {}},
-                }],
-            },
-        });
-        let stored = self.put(pod).await;
+        let stored = self.put(pod(worker)).await;
         stored.metadata.uid.expect("a stored pod has a uid")
     }
 
@@ -140,7 +135,7 @@ impl Cluster {
     /// When the API server refuses.
     pub async fn remove_pod(&self, namespace: &str, name: &str) {
         use k8s_openapi::api::core::v1::Pod;
-        let pods: kube::Api<Pod> = kube::Api::namespaced(self.client().await, namespace);
+        let pods: Api<Pod> = Api::namespaced(self.client().await, namespace);
         let now = kube::api::DeleteParams::default().grace_period(0);
         match pods.delete(name, &now).await {
             Ok(_deleted) => {}
@@ -154,31 +149,7 @@ impl Cluster {
     /// # Panics
     /// When the API server refuses.
     pub async fn write_slice(&self, namespace: &str, name: &str, pods: &[(&str, &str, bool)]) {
-        let endpoints: Vec<Value> = pods
-            .iter()
-            .map(|&(pod, uid, ready)| {
-                json!({
-                    "addresses": ["10.1.2.3"],
-                    "conditions": {"ready": ready, "serving": ready, "terminating": false},
-                    "targetRef": {"kind": "Pod", "name": pod, "namespace": namespace, "uid": uid},
-                })
-            })
-            .collect();
-        self.put(json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-            "metadata": {
-                "name": name, "namespace": namespace,
-                "labels": {
-                    "kubernetes.io/service-name": name,
-                    "nvidia.com/dynamo-discovery-backend": "kubernetes",
-                    "nvidia.com/dynamo-discovery-enabled": "true",
-                },
-            },
-            "addressType": "IPv4",
-            "endpoints": endpoints,
-            "ports": [{"name": "system", "port": 9090, "protocol": "TCP"}],
-        }))
-        .await;
+        self.put(slice(namespace, name, pods)).await;
     }
 
     /// Writes a metadata resource that a pod owns.
@@ -186,26 +157,152 @@ impl Cluster {
     /// # Panics
     /// When the API server refuses.
     pub async fn write_metadata(&self, namespace: &str, name: &str, pod: &str, uid: &str, data: &Value) {
-        self.put(json!({
-            "apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoWorkerMetadata",
-            "metadata": {
-                "name": name, "namespace": namespace,
-                "ownerReferences": [{
-                    "apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid,
-                    "controller": name == pod, "blockOwnerDeletion": false,
-                }],
-            },
-            "spec": {"data": data},
-        }))
-        .await;
+        self.put(metadata(namespace, name, pod, uid, data)).await;
     }
 
-    async fn put(&self, object: Value) -> kube::api::DynamicObject {
+    /// Writes a big new fleet of one namespace, as fast as the API server takes it: pods with status, metadata, and slices of 100
+    /// endpoints named `slice-<n>`. Returns the pods' uids in order.
+    ///
+    /// # Panics
+    /// When the API server refuses.
+    pub async fn write_fleet(&self, workers: &[Worker]) -> Vec<String> {
+        let Some(first) = workers.first() else {
+            return Vec::new();
+        };
+        let mut writers = tokio::task::JoinSet::new();
+        for writer in 0..WRITERS {
+            let share: Vec<(usize, Worker)> = workers
+                .iter()
+                .cloned()
+                .enumerate()
+                .skip(writer)
+                .step_by(WRITERS)
+                .collect();
+            let client = self.client().await;
+            writers.spawn(async move { create(&client, share).await });
+        }
+        let mut uids = vec![String::new(); workers.len()];
+        for (index, uid) in writers.join_all().await.into_iter().flatten() {
+            if let Some(slot) = uids.get_mut(index) {
+                *slot = uid;
+            }
+        }
+        let members: Vec<(&Worker, &String)> = workers.iter().zip(&uids).collect();
+        for (number, part) in members.chunks(SLICE).enumerate() {
+            let pods: Vec<(&str, &str, bool)> = part
+                .iter()
+                .map(|(worker, uid)| (worker.pod.as_str(), uid.as_str(), worker.ready))
+                .collect();
+            self.write_slice(&first.namespace, &format!("slice-{number}"), &pods)
+                .await;
+        }
+        uids
+    }
+
+    async fn put(&self, object: Value) -> DynamicObject {
         let name = object["metadata"]["name"].clone();
         objects::apply(&self.client().await, object)
             .await
             .unwrap_or_else(|error| panic!("apply {name}: {error}"))
     }
+}
+
+/// Creates each worker's pod, its status and its metadata. Returns the pods' uids with the workers' numbers.
+async fn create(client: &Client, share: Vec<(usize, Worker)>) -> Vec<(usize, String)> {
+    let pod_kind = ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&());
+    let metadata_kind = ApiResource {
+        group: "nvidia.com".into(),
+        version: "v1alpha1".into(),
+        api_version: "nvidia.com/v1alpha1".into(),
+        kind: "DynamoWorkerMetadata".into(),
+        plural: "dynamoworkermetadatas".into(),
+    };
+    let object =
+        |value: Value| -> DynamicObject { serde_json::from_value(value).expect("a Kubernetes object") };
+    let mut made = Vec::new();
+    for (index, worker) in share {
+        let (namespace, name) = (&worker.namespace, &worker.pod);
+        let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &pod_kind);
+        let value = pod(&worker);
+        let status = Patch::Merge(json!({ "status": value["status"] }));
+        let stored = pods
+            .create(&PostParams::default(), &object(value))
+            .await
+            .unwrap_or_else(|error| panic!("create pod {name}: {error}"));
+        pods.patch_status(name, &PatchParams::default(), &status)
+            .await
+            .unwrap_or_else(|error| panic!("status of pod {name}: {error}"));
+        let uid = stored.metadata.uid.expect("a stored pod has a uid");
+        if let Some(data) = &worker.data {
+            let resources: Api<DynamicObject> =
+                Api::namespaced_with(client.clone(), namespace, &metadata_kind);
+            let resource = object(metadata(namespace, name, name, &uid, data));
+            resources
+                .create(&PostParams::default(), &resource)
+                .await
+                .unwrap_or_else(|error| panic!("create metadata {name}: {error}"));
+        }
+        made.push((index, uid));
+    }
+    made
+}
+
+fn pod(worker: &Worker) -> Value {
+    let ready = if worker.ready { "True" } else { "False" };
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": worker.pod, "namespace": worker.namespace, "labels": worker.labels()},
+        "spec": {"containers": [{"name": "main", "image": "x"}]},
+        "status": {
+            "phase": "Running", "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}],
+            "conditions": [{"type": "Ready", "status": ready}],
+            "containerStatuses": [{
+                "name": "main", "ready": worker.ready, "restartCount": 0, "image": "x", "imageID": "x",
+                "state": {"running": {}},
+            }],
+        },
+    })
+}
+
+fn slice(namespace: &str, name: &str, pods: &[(&str, &str, bool)]) -> Value {
+    let endpoints: Vec<Value> = pods
+        .iter()
+        .map(|&(pod, uid, ready)| {
+            json!({
+                "addresses": ["10.1.2.3"],
+                "conditions": {"ready": ready, "serving": ready, "terminating": false},
+                "targetRef": {"kind": "Pod", "name": pod, "namespace": namespace, "uid": uid},
+            })
+        })
+        .collect();
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {
+            "name": name, "namespace": namespace,
+            "labels": {
+                "kubernetes.io/service-name": name,
+                "nvidia.com/dynamo-discovery-backend": "kubernetes",
+                "nvidia.com/dynamo-discovery-enabled": "true",
+            },
+        },
+        "addressType": "IPv4",
+        "endpoints": endpoints,
+        "ports": [{"name": "system", "port": 9090, "protocol": "TCP"}],
+    })
+}
+
+fn metadata(namespace: &str, name: &str, pod: &str, uid: &str, data: &Value) -> Value {
+    json!({
+        "apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoWorkerMetadata",
+        "metadata": {
+            "name": name, "namespace": namespace,
+            "ownerReferences": [{
+                "apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid,
+                "controller": name == pod, "blockOwnerDeletion": false,
+            }],
+        },
+        "spec": {"data": data},
+    })
 }
 
 /// The id that Dynamo derives from a resource's name.
