@@ -174,6 +174,3 @@ impl Refusal {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -100,3 +100,6 @@ impl Cached {
             .or_insert_with(|| (identity.clone(), Instant::now()));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -90,3 +90,6 @@ fn publisher_of(graphs: &Graphs, publisher: &Arc<Publisher>) -> Option<Arc<Publi
         ..Publisher::clone(publisher)
     }))
 }
+
+#[cfg(test)]
+mod tests;

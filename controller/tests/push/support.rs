@@ -118,6 +118,9 @@ impl Rig {
             .unwrap()
             .tls_config(tls)
             .unwrap()
+            // Small, so that who does not read is soon sent nothing.
+            .initial_stream_window_size(65_535)
+            .initial_connection_window_size(65_535)
             .connect()
             .await
     }
@@ -163,8 +166,8 @@ impl Rig {
         let mut matching =
             metrics.filter(|m| label.is_empty() || m.get_label().iter().any(|l| l.value() == label));
         let metric = matching.next().unwrap();
-        metric.get_counter().value()
-            + metric.get_gauge().value()
+        metric.get_counter().get_value()
+            + metric.get_gauge().get_value()
             + f64::from(u32::try_from(metric.get_histogram().get_sample_count()).unwrap())
     }
 

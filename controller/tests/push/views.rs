@@ -147,16 +147,16 @@ async fn a_router_that_does_not_read_holds_nobody_and_then_gets_the_newest() {
     let rig = Rig::start().await;
     let source = rig.hub.add_source();
     rig.config("chat", source, &["prod"]);
-    rig.hub.set_view(source, &fleet(&[("prod", 20_000)]));
+    rig.hub.set_view(source, &fleet(&[("prod", 8_000)]));
     // Its window is full after a part of the first view; it goes on reporting.
     let mut slow = rig.router("ns/chat/slow").await;
     let mut quick = rig.router("ns/chat/quick").await;
     quick.view().await;
-    let changes: u64 = 100;
+    let changes: u64 = 40;
     let mut worst = Duration::ZERO;
     for more in 1..=changes {
         rig.hub
-            .set_view(source, &fleet(&[("prod", 20_000), ("prod-legacy", more)]));
+            .set_view(source, &fleet(&[("prod", 8_000), ("prod-legacy", more)]));
         let began = Instant::now();
         while quick.view().await.id.number < more + 1 {}
         worst = worst.max(began.elapsed());
@@ -169,7 +169,7 @@ async fn a_router_that_does_not_read_holds_nobody_and_then_gets_the_newest() {
     let second = slow.view().await;
     assert_eq!(second.id.number, changes + 1, "and what came between is skipped");
     assert_eq!(second.view, rig.hub.published(&key("ns", "chat")).unwrap().view);
-    assert!(rig.metric("continuum_controller_push_skipped_views_total", "") >= 90.0);
+    assert!(rig.metric("continuum_controller_push_skipped_views_total", "") >= 38.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

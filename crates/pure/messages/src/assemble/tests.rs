@@ -58,7 +58,7 @@ fn card(kind: u8, padding: usize) -> Arc<Card> {
     Arc::new(Card {
         display_name: Some("base".into()),
         aliases: vec!["other".into()],
-        worker_type: (kind % 2 == 0).then_some(Role::Decode),
+        worker_type: kind.is_multiple_of(2).then_some(Role::Decode),
         needs: vec![vec![Role::Prefill], vec![]],
         block_size: Some(u32::from(kind) + 1),
         ranks: RankRange {
@@ -106,7 +106,11 @@ fn worker(id: u64, card: Option<Arc<Card>>, role: u8) -> Arc<Worker> {
     };
     Arc::new(Worker {
         key: WorkerKey {
-            namespace: Namespace::from(if id % 2 == 0 { "prod" } else { "prod-legacy" }),
+            namespace: Namespace::from(if id.is_multiple_of(2) {
+                "prod"
+            } else {
+                "prod-legacy"
+            }),
             instance: InstanceId::new(u64::MAX - id),
         },
         graph: Graph::from("prod"),
@@ -135,7 +139,7 @@ fn worker(id: u64, card: Option<Arc<Card>>, role: u8) -> Arc<Worker> {
 fn publisher(id: u64, kind: u8) -> Arc<Publisher> {
     Arc::new(Publisher {
         key: PublisherKey {
-            topic: if id % 2 == 0 {
+            topic: if id.is_multiple_of(2) {
                 Topic::KvMetrics
             } else {
                 Topic::KvEvents
