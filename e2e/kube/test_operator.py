@@ -39,23 +39,6 @@ def all_good(answers):
         check_pair(answer)
 
 
-def test_the_frontend_answers_without_a_router(cluster, fleet):
-    """When this fails, look at Dynamo first."""
-    url = cluster.url(fleet.namespace, "frontend", 8000)
-    ids = fleet.instances()
-    pins = {
-        "x-dynamo-prefill-instance-id": str(sorted(ids["prefill"])[0]),
-        "x-dynamo-decode-instance-id": str(sorted(ids["decode"])[0]),
-    }
-
-    def answered():
-        answer = ask(url, chat("hello"), pins)
-        assert answer.ok, (answer.status, answer.text)
-        return True
-
-    eventually(answered, 30, "the frontend answers a pinned request")
-
-
 def test_ready_is_safe_to_wait_for(cluster, routers):
     """`kubectl wait` has returned: the very next request is answered, and the status tells the fleet."""
     check_pair(ask(routers.url, chat("first")))
@@ -158,7 +141,7 @@ def test_rolling_the_routers_loses_nothing(routers):
 def test_a_config_change_rolls_no_pod(routers):
     count = len(routers.cluster.items("pods", routers.namespace, routers.selector))
     before = {pod["metadata"]["uid"] for pod in routers.pods(count)}
-    routers.patch(config={"dynamo": {"headers": {"enabled": True}}} if False else {"server": {"max_connections": 1234}})
+    routers.patch(config={"server": {"max_connections": 1234}})
     routers.wait("RoutersReady")
     assert {pod["metadata"]["uid"] for pod in routers.pods(count)} == before
     routers.wait()
