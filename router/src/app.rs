@@ -22,6 +22,7 @@ use crate::{
 };
 #[cfg(feature = "dynamo")]
 use crate::{
+    controllers::Controllers,
     fleet::Fleet,
     metrics::{FleetCollector, Selections},
 };
@@ -45,6 +46,9 @@ pub struct App {
     /// The fleet.
     #[cfg(feature = "dynamo")]
     pub fleet: Arc<Fleet>,
+    /// The operator's controllers, where there are some.
+    #[cfg(feature = "dynamo")]
+    pub controllers: Controllers,
     /// Requests in flight.
     pub in_flight: InFlight,
     live: Arc<ArcSwap<Live>>,
@@ -96,7 +100,9 @@ impl App {
         backends.apply(&config)?;
         let live = Arc::new(ArcSwap::from_pointee(Live::new(config, 1)));
         #[cfg(feature = "dynamo")]
-        let fleet = Arc::new(Fleet::start(spawner, &config_changes, &registry)?);
+        let (controllers, pushed) = Controllers::start(spawner, &config_changes.borrow(), &registry)?;
+        #[cfg(feature = "dynamo")]
+        let fleet = Arc::new(Fleet::start(spawner, &config_changes, &registry, pushed)?);
         #[cfg(feature = "dynamo")]
         registry.register(Box::new(FleetCollector::new(fleet.clone(), live.clone())?))?;
         drop(config_changes);
@@ -107,6 +113,8 @@ impl App {
             backends,
             #[cfg(feature = "dynamo")]
             fleet,
+            #[cfg(feature = "dynamo")]
+            controllers,
             in_flight: InFlight::default(),
             live,
             draining: AtomicBool::new(false),
@@ -163,6 +171,8 @@ impl App {
         self.live.store(Arc::new(Live::new(config.clone(), version)));
         #[cfg(feature = "dynamo")]
         self.fleet.reload(&config);
+        #[cfg(feature = "dynamo")]
+        self.controllers.reload(&config);
         self.config.send_replace(config);
         Ok(version)
     }

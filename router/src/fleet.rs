@@ -11,7 +11,7 @@ use std::sync::{
 
 use arc_swap::{ArcSwap, Guard};
 use continuum_config::{Config, model::Load};
-use continuum_discovery::{Discovery, Status};
+use continuum_discovery::{Discovery, Pushed, Status};
 use continuum_events::{StoreSink, supervisor};
 use continuum_fleet::view::FleetView;
 use continuum_routing::{
@@ -38,7 +38,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts discovery and subscriptions, which follow `config` from now on.
+    /// Starts discovery and subscriptions, which follow `config` from now on. With the source `controller` the fleet is
+    /// what `pushed` holds.
     ///
     /// # Errors
     /// When their metrics are registered already.
@@ -46,12 +47,13 @@ impl Fleet {
         spawner: &Spawner,
         config: &watch::Receiver<Arc<Config>>,
         registry: &Registry,
+        pushed: watch::Receiver<Pushed>,
     ) -> Result<Self, prometheus::Error> {
         let started = Instant::now();
         let load = config.borrow().dynamo.load.clone();
         let (max_ranks, ranks) = watch::channel(max_ranks_of(&load));
         let store = Arc::new(Store::with_capacity(*ranks.borrow()));
-        let discovery = Discovery::spawn(spawner, config.clone(), registry)?;
+        let discovery = Discovery::spawn_with(spawner, config.clone(), registry, Some(pushed))?;
         let table = Arc::new(ArcSwap::from_pointee(Table::new(rand::random())));
         let followed = Arc::<Cell<FleetView>>::default();
         let (load_settings, settings) = watch::channel(supervisor::Settings::from(&load));
@@ -119,6 +121,23 @@ impl Fleet {
     #[must_use]
     pub fn status(&self) -> Arc<Status> {
         self.discovery.status().load()
+    }
+
+    /// Wakes after each change of how discovery fares.
+    #[must_use]
+    pub fn status_changes(&self) -> watch::Receiver<u64> {
+        self.discovery.status().subscribe()
+    }
+
+    /// The number of the pushed view that picks are made from; `None` while the newest one is on its way to the table.
+    #[must_use]
+    pub fn pushed_in_force(&self) -> Option<u64> {
+        // In this order: what is shown is never older than its number.
+        let number = self.status().pushed;
+        let (shown, followed) = (self.discovery.fleet().load(), self.view());
+        let same = (shown.workers.ptr_eq(&followed.workers) && shown.publishers.ptr_eq(&followed.publishers))
+            || shown == followed;
+        (number > 0 && same).then_some(number)
     }
 
     /// All subscriptions.

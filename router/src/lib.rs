@@ -4,6 +4,8 @@ pub mod admin;
 pub mod app;
 pub mod backends;
 pub mod cli;
+#[cfg(feature = "dynamo")]
+pub mod controllers;
 pub mod dispatch;
 pub mod error;
 #[cfg(feature = "dynamo")]

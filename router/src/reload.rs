@@ -12,6 +12,8 @@ use std::{
 };
 
 use continuum_config::{Config, plan, plan::Class};
+#[cfg(feature = "dynamo")]
+use continuum_push::{ConfigId, Update};
 use continuum_runtime::{tasks::Spawner, telemetry::LevelHandle};
 use jiff::Timestamp;
 use prometheus::{IntCounterVec, IntGauge, Opts};
@@ -19,6 +21,9 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::Notify,
 };
+
+#[cfg(feature = "dynamo")]
+use tokio::sync::watch;
 
 use crate::{
     app::App,
@@ -94,11 +99,29 @@ pub struct Reloader {
     last: Mutex<Last>,
     results: IntCounterVec,
     valid: IntGauge,
+    #[cfg(feature = "dynamo")]
+    versions: watch::Sender<Versions>,
+}
+
+/// Which configuration of the operator is in force, and which one could not be taken over.
+#[cfg(feature = "dynamo")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Versions {
+    /// In force; `None` for a router that no operator started.
+    pub in_force: Option<ConfigId>,
+    /// The newest one, if it was rejected, and why.
+    pub refused: Option<(ConfigId, String)>,
 }
 
 #[derive(Default)]
 struct Last {
+    /// What controllers sent, once it is newer than the file. It is the configuration then, and the file is not.
+    #[cfg(feature = "dynamo")]
+    sent: Option<Arc<Update>>,
+    /// The text of the file.
     text: Option<String>,
+    /// The text that the last reload was about.
+    judged: Option<String>,
     report: Option<Report>,
 }
 
@@ -130,12 +153,18 @@ impl Reloader {
         for outcome in Outcome::ALL {
             let _zero = results.with_label_values(&[outcome.as_str()]);
         }
+        let text = text_of(file).ok();
         let this = Arc::new(Self {
             file: file.to_owned(),
             at_start: app.live().config.clone(),
             last: Mutex::new(Last {
-                text: text_of(file).ok(),
-                report: None,
+                text: text.clone(),
+                ..Last::default()
+            }),
+            #[cfg(feature = "dynamo")]
+            versions: watch::Sender::new(Versions {
+                in_force: text.and_then(|text| id_of(&app.live().config, &text)),
+                refused: None,
             }),
             app,
             level,
@@ -156,6 +185,22 @@ impl Reloader {
                 }
             }
         });
+        #[cfg(feature = "dynamo")]
+        {
+            let (reloader, mut updates) = (this.clone(), this.app.controllers.updates());
+            spawner.essential("config of controllers", |stop| async move {
+                loop {
+                    let update = updates.borrow_and_update().clone();
+                    if let Some(update) = update {
+                        aside(&reloader, |reloader| reloader.take_sent(update)).await;
+                    }
+                    tokio::select! {
+                        () = stop.cancelled() => return Ok(()),
+                        changed = updates.changed() => changed?,
+                    }
+                }
+            });
+        }
         Ok(this)
     }
 
@@ -183,6 +228,25 @@ impl Reloader {
             .collect()
     }
 
+    /// Which configuration of the operator is in force.
+    #[cfg(feature = "dynamo")]
+    #[must_use]
+    pub fn versions(&self) -> watch::Receiver<Versions> {
+        self.versions.subscribe()
+    }
+
+    /// Takes over what a controller sent; the file stays in force where it is newer.
+    #[cfg(feature = "dynamo")]
+    fn take_sent(&self, update: Arc<Update>) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = |sent: &Arc<Update>| sent.id == update.id || sent.id.generation > update.id.generation;
+        if last.sent.as_ref().is_some_and(known) {
+            return;
+        }
+        last.sent = Some(update);
+        self.take(&mut last);
+    }
+
     fn if_changed(&self) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if text_of(&self.file).ok() != last.text {
@@ -195,13 +259,26 @@ impl Reloader {
             .report
             .as_ref()
             .is_some_and(|report| report.outcome == Outcome::Rejected);
-        let before = last.text.take();
-        let report = match self.read(&mut last.text) {
-            Ok(config) => self.apply(config),
-            Err(problems) => rejected(problems),
+        let before = last.judged.take();
+        let candidate = self.candidate(last);
+        last.judged = candidate.as_ref().ok().map(|candidate| candidate.text.clone());
+        let (report, _id) = match candidate {
+            Ok(Candidate {
+                id,
+                config: Ok(config),
+                ..
+            }) => (self.apply(config), id),
+            Ok(Candidate {
+                id,
+                config: Err(problems),
+                ..
+            }) => (rejected(problems), id),
+            Err(unreadable) => (rejected(vec![unreadable.to_string()]), None),
         };
+        #[cfg(feature = "dynamo")]
+        self.settle(_id, &report);
         match report.outcome {
-            Outcome::Rejected if !known_bad || before != last.text => {
+            Outcome::Rejected if !known_bad || before != last.judged => {
                 tracing::error!(problems = ?report.problems, "the new configuration is rejected, the running one stays");
             }
             Outcome::Applied => {
@@ -215,14 +292,37 @@ impl Reloader {
         report
     }
 
-    fn read(&self, text: &mut Option<String>) -> Result<Config, Vec<String>> {
-        let read = text_of(&self.file).map_err(|error| vec![error.to_string()])?;
-        let parsed = continuum_config::parse(&read, &run::environment, BUILD);
-        *text = Some(read);
-        match parsed {
-            Ok(loaded) => Ok(loaded.config),
-            Err(error) => Err(error.problems.iter().map(ToString::to_string).collect()),
+    /// What is to be in force: what the file says, or what controllers sent where that is at least as new.
+    fn candidate(&self, last: &mut Last) -> io::Result<Candidate> {
+        let file = text_of(&self.file);
+        last.text = file.as_ref().ok().cloned();
+        let file = file.map(|text| Candidate::of(text, None));
+        #[cfg(feature = "dynamo")]
+        if let Some(sent) = &last.sent {
+            let newer = file
+                .as_ref()
+                .ok()
+                .and_then(|file| file.id)
+                .is_some_and(|id| id.generation > sent.id.generation);
+            if !newer {
+                return Ok(Candidate::of(sent.text.clone(), Some(sent.id)));
+            }
         }
+        file
+    }
+
+    /// Remembers what the operator's controllers want to know of a reload.
+    #[cfg(feature = "dynamo")]
+    fn settle(&self, id: Option<ConfigId>, report: &Report) {
+        self.versions.send_modify(|versions| match report.outcome {
+            Outcome::Applied | Outcome::Unchanged => {
+                *versions = Versions {
+                    in_force: id,
+                    refused: None,
+                };
+            }
+            Outcome::Rejected => versions.refused = id.map(|id| (id, report.problems.join("\n"))),
+        });
     }
 
     fn apply(&self, config: Config) -> Report {
@@ -260,6 +360,45 @@ impl Reloader {
             changed: reload.changed.iter().map(|(path, _)| *path).collect(),
         }
     }
+}
+
+/// A text, and what it is.
+struct Candidate {
+    text: String,
+    /// What names it; `None` for a router that no operator started.
+    id: Option<ConfigId>,
+    config: Result<Config, Vec<String>>,
+}
+
+impl Candidate {
+    /// Judges a text. `sent`: what names it, where controllers sent it.
+    fn of(text: String, sent: Option<ConfigId>) -> Self {
+        let config = match continuum_config::parse(&text, &run::environment, BUILD) {
+            // It would be the last thing that this process heard from them.
+            Ok(loaded) if sent.is_some() && loaded.config.controller.is_none() => {
+                Err(vec!["the section controller is missing".to_owned()])
+            }
+            Ok(loaded) => Ok(loaded.config),
+            Err(error) => Err(error.problems.iter().map(ToString::to_string).collect()),
+        };
+        let id = sent.or_else(|| id_of(config.as_ref().ok()?, &text));
+        Self { text, id, config }
+    }
+}
+
+#[cfg(not(feature = "dynamo"))]
+type ConfigId = std::convert::Infallible;
+
+/// What names the configuration of an operator.
+#[cfg(feature = "dynamo")]
+fn id_of(config: &Config, text: &str) -> Option<ConfigId> {
+    let controller = config.controller.as_ref()?;
+    Some(ConfigId::of(controller.generation, text))
+}
+
+#[cfg(not(feature = "dynamo"))]
+const fn id_of(_: &Config, _: &str) -> Option<ConfigId> {
+    None
 }
 
 /// The text of the file, if it is one: to open anything else can block for good, and with it those whom this thread

@@ -196,6 +196,15 @@ pub async fn start(
             Ok(())
         });
     }
+    #[cfg(feature = "dynamo")]
+    {
+        let (app, reloader) = (app.clone(), reloader.clone());
+        spawner.essential("report to controllers", |stop| async move {
+            stop.run_until_cancelled(crate::controllers::keep_report(app, reloader))
+                .await;
+            Ok(())
+        });
+    }
     admin::serve(operators, scrapers, app, reloader);
     Ok(serving)
 }

@@ -29,8 +29,8 @@ impl Endpoint {
     pub(super) fn find(method: &Method, path: &str, audience: Audience) -> Result<Self, Error> {
         let endpoint = match path {
             "/health" => Self::Health,
-            "/live" => Self::Live,
-            "/ready" => Self::Ready,
+            "/live" | "/livez" => Self::Live,
+            "/ready" | "/readyz" => Self::Ready,
             "/metrics" => Self::Metrics,
             _ if audience == Audience::Scrapers => return Err(Error::UnknownPath),
             "/admin/status" => Self::Status,
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn scrapers_see_metrics_and_probes_alone() {
-        for path in ["/metrics", "/health", "/live", "/ready"] {
+        for path in ["/metrics", "/health", "/live", "/livez", "/ready", "/readyz"] {
             for audience in [Audience::Operators, Audience::Scrapers] {
                 assert!(Endpoint::find(&Method::GET, path, audience).is_ok(), "{path}");
             }

@@ -1,6 +1,8 @@
 //! `GET /admin/status`: the process at one look.
 
 #[cfg(feature = "dynamo")]
+mod controllers;
+#[cfg(feature = "dynamo")]
 mod fleet;
 
 use serde::Serialize;
@@ -21,6 +23,9 @@ pub(super) struct Status {
     draining: bool,
     requests_in_flight: u32,
     config: Config,
+    /// `null` for a router that no operator started.
+    #[cfg(feature = "dynamo")]
+    controllers: Option<controllers::Controllers>,
     #[cfg(feature = "dynamo")]
     discovery: fleet::Discovery,
     #[cfg(feature = "dynamo")]
@@ -88,6 +93,8 @@ impl Status {
             draining: app.is_draining(),
             requests_in_flight: app.in_flight.count(),
             config: Config::of(admin),
+            #[cfg(feature = "dynamo")]
+            controllers: controllers::Controllers::of(admin),
             #[cfg(feature = "dynamo")]
             discovery: fleet::Discovery::of(app),
             #[cfg(feature = "dynamo")]

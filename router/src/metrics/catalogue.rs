@@ -63,6 +63,8 @@ pub fn catalogue() -> Vec<Family> {
     let mut families = served();
     #[cfg(feature = "dynamo")]
     families.extend(of_fleet());
+    #[cfg(feature = "dynamo")]
+    families.extend(of_controllers());
     families.sort_by_key(|family| family.name);
     families
 }
@@ -181,6 +183,44 @@ fn served() -> Vec<Family> {
                 ("reason", closed(Reason::ALL.map(Reason::as_str))),
                 ("role", closed(["prefill", "decode"])),
             ],
+        ),
+    ]
+}
+
+#[cfg(feature = "dynamo")]
+fn of_controllers() -> Vec<Family> {
+    use continuum_push::{Reason as Cause, SessionState, metrics::Kind as Came};
+
+    vec![
+        family(
+            "continuum_controller_sessions",
+            "Sessions with controllers of the operator, by state.",
+            Kind::Gauge,
+            vec![("state", closed(SessionState::ALL.map(SessionState::as_str)))],
+        ),
+        family(
+            "continuum_controller_followed",
+            "1 while a controller is followed: its views and its configuration are taken.",
+            Kind::Gauge,
+            Vec::new(),
+        ),
+        family(
+            "continuum_controller_view_age_seconds",
+            "Time since the pushed view was last known to be the present one.",
+            Kind::Gauge,
+            Vec::new(),
+        ),
+        family(
+            "continuum_controller_updates_total",
+            "Views and configurations that came from controllers, by kind.",
+            Kind::Counter,
+            vec![("kind", closed(Came::ALL.map(Came::as_str)))],
+        ),
+        family(
+            "continuum_controller_errors_total",
+            "Sessions that ended or could not begin and updates that were refused, by reason.",
+            Kind::Counter,
+            vec![("reason", closed(Cause::ALL.map(Cause::as_str)))],
         ),
     ]
 }

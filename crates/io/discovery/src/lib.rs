@@ -10,6 +10,7 @@ mod feed;
 pub mod file;
 pub mod limits;
 pub mod metrics;
+pub mod pushed;
 mod session;
 mod settings;
 pub mod source;
@@ -20,6 +21,7 @@ mod supervisor;
 mod testing;
 
 pub use error::Error;
+pub use pushed::Pushed;
 pub use source::{Signals, SourceKind};
 pub use status::Status;
 pub use supervisor::Discovery;

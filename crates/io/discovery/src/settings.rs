@@ -2,14 +2,17 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use continuum_config::{Config, model::DiscoverySource};
+use continuum_config::{
+    Config,
+    model::{DiscoverySource, Upstream},
+};
 use continuum_fleet::{NamespaceMatch, ids::Graph, limits::Limits};
 
 #[cfg(feature = "etcd")]
 use crate::etcd;
 use crate::{
     etcd::{Auth, Tls},
-    source::SourceKind,
+    source::{Signals, SourceKind},
 };
 
 /// A watcher's settings.
@@ -34,6 +37,8 @@ pub(crate) enum Place {
     File {
         root: PathBuf,
     },
+    /// Controllers watch this kind and push the view.
+    Controller(SourceKind),
     /// A source that this build or release cannot read; its settings do not matter here.
     Unsupported(SourceKind),
 }
@@ -53,7 +58,16 @@ impl Settings {
             },
             DiscoverySource::Kubernetes => Place::Unsupported(SourceKind::Kubernetes),
             DiscoverySource::KubernetesPods => Place::Unsupported(SourceKind::KubernetesPods),
-            DiscoverySource::Controller => Place::Unsupported(SourceKind::Controller),
+            DiscoverySource::Controller => {
+                let upstream = config
+                    .controller
+                    .as_ref()
+                    .and_then(|controller| controller.upstream);
+                Place::Controller(match upstream {
+                    Some(Upstream::KubernetesPods) => SourceKind::KubernetesPods,
+                    Some(Upstream::Kubernetes) | None => SourceKind::Kubernetes,
+                })
+            }
         };
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let limits = &discovery.limits;
@@ -77,7 +91,24 @@ impl Settings {
         match &self.place {
             Place::Etcd { .. } => SourceKind::Etcd,
             Place::File { .. } => SourceKind::File,
+            Place::Controller(_) => SourceKind::Controller,
             Place::Unsupported(kind) => *kind,
+        }
+    }
+
+    /// What the records of the source can tell.
+    pub(crate) const fn signals(&self) -> Signals {
+        match &self.place {
+            Place::Controller(upstream) => upstream.signals(),
+            Place::Etcd { .. } | Place::File { .. } | Place::Unsupported(_) => self.kind().signals(),
+        }
+    }
+
+    /// What the controllers watch, where they push the view.
+    pub(crate) const fn upstream(&self) -> Option<SourceKind> {
+        match &self.place {
+            Place::Controller(upstream) => Some(*upstream),
+            Place::Etcd { .. } | Place::File { .. } | Place::Unsupported(_) => None,
         }
     }
 
@@ -85,7 +116,7 @@ impl Settings {
     pub(crate) const fn supported(&self) -> bool {
         match &self.place {
             Place::Etcd { .. } => cfg!(feature = "etcd"),
-            Place::File { .. } => true,
+            Place::File { .. } | Place::Controller(_) => true,
             Place::Unsupported(_) => false,
         }
     }
@@ -103,6 +134,7 @@ impl Settings {
         let place = match &self.place {
             Place::Etcd { endpoints, .. } => endpoints.join(","),
             Place::File { root } => root.display().to_string(),
+            Place::Controller(upstream) => upstream.as_str().to_owned(),
             Place::Unsupported(_) => String::new(),
         };
         let names: Vec<&str> = self.namespaces.iter().map(Graph::as_str).collect();
@@ -147,7 +179,7 @@ impl Settings {
                 auth: auth.clone(),
                 ..etcd::Settings::new(endpoints.clone(), self.namespaces.clone(), self.namespace_match)
             }),
-            Place::File { .. } | Place::Unsupported(_) => None,
+            Place::File { .. } | Place::Controller(_) | Place::Unsupported(_) => None,
         }
     }
 }

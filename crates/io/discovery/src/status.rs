@@ -11,6 +11,10 @@ pub struct Status {
     pub enabled: bool,
     /// Where it looks; `None` when it is off.
     pub source: Option<SourceKind>,
+    /// What the controllers watch, with the source `controller`.
+    pub upstream: Option<SourceKind>,
+    /// The number of the pushed view that is shown, with the source `controller`: see [`crate::Pushed`].
+    pub pushed: u64,
     /// This build can read that source.
     pub supported: bool,
     /// Which signals the source carries.

@@ -23,6 +23,7 @@ use crate::{
     file::FileStore,
     limits::STOP_GRACE,
     metrics::Metrics,
+    pushed::{self, Pushed},
     session::{Outlet, drive},
     settings::{Place, Settings},
     source::Signals,
@@ -47,6 +48,19 @@ impl Discovery {
         config: watch::Receiver<Arc<Config>>,
         registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
+        Self::spawn_with(spawner, config, registry, None)
+    }
+
+    /// As [`Self::spawn`]; with the source `controller` the fleet is what `pushed` holds.
+    ///
+    /// # Errors
+    /// When discovery metrics are registered already.
+    pub fn spawn_with(
+        spawner: &Spawner,
+        config: watch::Receiver<Arc<Config>>,
+        registry: &Registry,
+        pushed: Option<watch::Receiver<Pushed>>,
+    ) -> Result<Self, prometheus::Error> {
         let this = Self {
             fleet: Arc::default(),
             status: Arc::default(),
@@ -57,6 +71,7 @@ impl Discovery {
             fleet: Arc::clone(&this.fleet),
             status: Arc::clone(&this.status),
             metrics,
+            pushed,
             running: None,
         };
         spawner.essential("discovery", |stop| async move {
@@ -84,6 +99,7 @@ struct Supervisor {
     fleet: Arc<Cell<FleetView>>,
     status: Arc<Cell<Status>>,
     metrics: Metrics,
+    pushed: Option<watch::Receiver<Pushed>>,
     running: Option<Running>,
 }
 
@@ -91,7 +107,8 @@ struct Supervisor {
 struct Running {
     config: Arc<Config>,
     settings: Settings,
-    feed: SharedFeed,
+    /// `None` where controllers push the view.
+    feed: Option<SharedFeed>,
     /// `None` for a source that this build cannot read.
     task: Option<Task>,
 }
@@ -167,9 +184,14 @@ impl Supervisor {
         self.status.update(|status| {
             status.enabled = true;
             status.source = Some(settings.kind());
-            status.supported = settings.supported();
+            status.upstream = settings.upstream();
+            if status.upstream.is_none() {
+                status.pushed = 0;
+            }
+            status.supported =
+                settings.supported() && (settings.upstream().is_none() || self.pushed.is_some());
             status.signals = if status.supported {
-                settings.kind().signals()
+                settings.signals()
             } else {
                 Signals::default()
             };
@@ -179,8 +201,18 @@ impl Supervisor {
             status.last_error = None;
             status.restarts += u64::from(!first);
         });
-        let feed = self.feed(&settings, feed, swap.view).await;
-        let task = self.start(&settings, &feed);
+        let (feed, task) = match (settings.upstream(), &self.pushed) {
+            (Some(_), Some(pushed)) => {
+                let pushed = pushed.clone();
+                (None, Some(self.follow_pushed(&settings, pushed, &swap.view)))
+            }
+            (Some(_), None) => (None, self.unsupported(&settings)),
+            (None, _) => {
+                let feed = self.feed(&settings, feed, swap.view).await;
+                let task = self.start(&settings, &feed);
+                (Some(feed), task)
+            }
+        };
         self.running = Some(Running {
             config,
             settings,
@@ -193,9 +225,11 @@ impl Supervisor {
         let Running { feed, task, .. } = self.running.take()?;
         if let Some(task) = task {
             task.stop(STOP_GRACE).await;
-            feed.settled().await;
+            if let Some(feed) = &feed {
+                feed.settled().await;
+            }
         }
-        Some(feed)
+        feed
     }
 
     fn clear(&self) {
@@ -292,8 +326,25 @@ impl Supervisor {
             }
             #[cfg(not(feature = "etcd"))]
             Place::Etcd { .. } => self.unsupported(settings),
-            Place::Unsupported(_) => self.unsupported(settings),
+            Place::Controller(_) | Place::Unsupported(_) => self.unsupported(settings),
         }
+    }
+
+    /// Shows what controllers push. A view of another kind of source is not shown until theirs comes; among their own
+    /// they know which one is the present one.
+    fn follow_pushed(&self, settings: &Settings, pushed: watch::Receiver<Pushed>, view: &ViewOf) -> Task {
+        if *view == ViewOf::Cleared && self.status.load().pushed == 0 {
+            self.clear();
+        }
+        let follower = pushed::Follower {
+            fleet: Arc::clone(&self.fleet),
+            status: Arc::clone(&self.status),
+            namespaces: settings.namespaces.clone(),
+            pushed,
+        };
+        self.spawner.spawn("discovery watcher", |stop| async move {
+            stop.run_until_cancelled(follower.run()).await;
+        })
     }
 
     fn watcher<S: crate::source::Source + 'static>(

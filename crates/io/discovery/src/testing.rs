@@ -36,6 +36,18 @@ pub(crate) fn delete((key, _): (String, Vec<u8>)) -> Change {
     Change::Delete { key }
 }
 
+/// A view with one worker in each of these namespaces.
+pub(crate) fn view(namespaces: &[&str]) -> FleetView {
+    let mut reducer = continuum_fleet::Reducer::new(Settings {
+        namespaces: namespaces.iter().map(|name| Graph::from(*name)).collect(),
+        namespace_match: NamespaceMatch::Generation,
+        limits: Limits::default(),
+    });
+    let entries: Vec<_> = namespaces.iter().map(|name| instance(name, 1)).collect();
+    reducer.reset(entries.iter().map(|(k, v)| (k, v)), jiff::Timestamp::UNIX_EPOCH);
+    reducer.view()
+}
+
 /// An outlet of its own, for namespace `dynamo`.
 pub(crate) fn outlet() -> (Outlet, Arc<Cell<FleetView>>, Registry) {
     let (registry, fleet, status) = (Registry::new(), Arc::default(), Arc::<Cell<Status>>::default());

@@ -15,6 +15,9 @@ pub(super) type Subscriptions = BTreeMap<&'static str, usize>;
 pub(super) struct Discovery {
     enabled: bool,
     source: Option<&'static str>,
+    /// What the controllers watch, with the source `controller`.
+    upstream: Option<&'static str>,
+    signals: Signals,
     supported: bool,
     namespaces: Vec<String>,
     connected: bool,
@@ -29,6 +32,13 @@ pub(super) struct Discovery {
     workers: BTreeMap<&'static str, usize>,
 }
 
+/// What the source's records tell.
+#[derive(Serialize)]
+struct Signals {
+    load: bool,
+    capacity: bool,
+}
+
 impl Discovery {
     pub(super) fn of(app: &App) -> Self {
         let status = app.fleet.status();
@@ -39,6 +49,11 @@ impl Discovery {
         Self {
             enabled: status.enabled,
             source: status.source.map(continuum_discovery::SourceKind::as_str),
+            upstream: status.upstream.map(continuum_discovery::SourceKind::as_str),
+            signals: Signals {
+                load: status.signals.load,
+                capacity: status.signals.capacity,
+            },
             supported: status.supported,
             namespaces: status.namespaces.iter().map(ToString::to_string).collect(),
             connected: status.connected,

@@ -167,7 +167,7 @@ impl Default for Admin {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Telemetry {
-    /// A listener for `/metrics`, `/live`, `/ready` and `/health` without a token. The admin listener serves the metrics in any
+    /// A listener for `/metrics`, `/live`, `/ready`, `/health`, `/livez` and `/readyz` without a token. The admin listener serves the metrics in any
     /// case.
     #[schemars(with = "Option<BindAddressText>")]
     pub metrics_bind_address: Option<BindAddress>,

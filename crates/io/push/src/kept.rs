@@ -1,0 +1,119 @@
+//! The last view on disk: written after changes, read once at start.
+//!
+//! The file is a line that says what it is for, then the parts of a whole view as they travel, each behind its length.
+//! Its digest is checked when it is read, as that of any view is.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, BufRead as _, BufReader, BufWriter, ErrorKind, Read as _, Write as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use continuum_fleet::view::FleetView;
+use continuum_messages::{Assembler, Epoch, Published, limits::MAX_FROM_CONTROLLER_BYTES, push::ViewUpdate};
+use jiff::Timestamp;
+use prost::Message as _;
+
+use crate::limits::MAX_KEPT_BYTES;
+
+const FORMAT: &str = "continuum-pushed-view-1";
+const FILE: &str = "pushed-view";
+/// Bytes of the first line: the format, and the names of the namespaces that the view is of.
+const HEADER_BYTES: u64 = 16 << 10;
+
+/// Where a view is kept, and what for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Keep {
+    pub(crate) dir: PathBuf,
+    pub(crate) scope: String,
+}
+
+impl Keep {
+    fn header(&self) -> String {
+        format!("{FORMAT} {}", self.scope.replace('\n', " "))
+    }
+}
+
+/// Writes a view; a reader finds this one or the one before, never a part.
+pub(crate) fn write(keep: &Keep, view: FleetView) -> io::Result<()> {
+    fs::create_dir_all(&keep.dir)?;
+    let unfinished = keep.dir.join(format!("{FILE}.tmp"));
+    let mut file = BufWriter::new(create(&unfinished)?);
+    writeln!(file, "{}", keep.header())?;
+    let published = Arc::new(Published::first(view, Epoch::from_raw([0; 16])));
+    for part in published.full() {
+        file.write_all(&part.encode_length_delimited_to_vec())?;
+    }
+    file.into_inner()
+        .map_err(io::IntoInnerError::into_error)?
+        .sync_all()?;
+    fs::rename(&unfinished, keep.dir.join(FILE))
+}
+
+/// Reads what was kept for this scope.
+pub(crate) fn read(keep: &Keep) -> io::Result<Option<Assembler>> {
+    let file = match File::open(keep.dir.join(FILE)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if file.metadata()?.len() > MAX_KEPT_BYTES {
+        return Err(invalid("larger than what is ever written"));
+    }
+    let mut file = BufReader::new(file.take(MAX_KEPT_BYTES));
+    let mut header = String::new();
+    file.by_ref().take(HEADER_BYTES).read_line(&mut header)?;
+    if header.trim_end_matches('\n') != keep.header() {
+        return Ok(None);
+    }
+    let mut assembler = Assembler::new();
+    while let Some(part) = next_part(&mut file)? {
+        let whole = assembler
+            .push(part, Timestamp::now())
+            .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+        if whole.is_some() {
+            return Ok(Some(assembler));
+        }
+    }
+    Err(invalid("it ends before the view is whole"))
+}
+
+fn next_part(file: &mut impl io::Read) -> io::Result<Option<ViewUpdate>> {
+    let mut length = 0_usize;
+    for shift in (0..).step_by(7).take(5) {
+        let mut byte = [0_u8];
+        if file.read(&mut byte)? == 0 {
+            return if shift == 0 {
+                Ok(None)
+            } else {
+                Err(invalid("it ends within a length"))
+            };
+        }
+        let [byte] = byte;
+        length |= usize::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    if length > MAX_FROM_CONTROLLER_BYTES {
+        return Err(invalid("a part is larger than any is"));
+    }
+    let mut bytes = vec![0; length];
+    file.read_exact(&mut bytes)?;
+    ViewUpdate::decode(bytes.as_slice())
+        .map(Some)
+        .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+fn invalid(why: &'static str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, why)
+}
