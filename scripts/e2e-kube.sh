@@ -44,6 +44,15 @@ export KUBE_WORK=${KUBE_WORK:-/tmp/continuum-e2e}
 image() { "$here/kube/in.sh" "$here/kube/image.py" --import "$@"; }
 image --name "$E2E_ROUTER_IMAGE" --user 65532 "$E2E_BINARIES/continuum-router"
 image --name "$E2E_CONTROLLER_IMAGE" --user 65532 "$E2E_BINARIES/continuum-controller"
+# The README's commands take the chart's own image names, which nothing here could pull.
+"$here/kube/in.sh" helm template continuum charts/continuum-router |
+  sed -n 's/.*image: *"\{0,1\}\([^" ]*\)"\{0,1\} *$/\1/p; s/.*--router-image[= ]\([^" ]*\).*/\1/p' | sort -u |
+  while read -r name; do
+    case $name in
+    *controller*) image --name "$name" --user 65532 "$E2E_BINARIES/continuum-controller" ;;
+    *router*) image --name "$name" --user 65532 "$E2E_BINARIES/continuum-router" ;;
+    esac
+  done
 # Holds nothing: Dynamo's pods run this machine's files through host paths.
 image --name localhost/continuum/userland:dev
 E2E_IN_CLUSTER_NETWORK=1 "$here/kube/in.sh" "${tests[@]}"
