@@ -1,5 +1,10 @@
 //! The push server, with gRPC clients over real TLS.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod sessions;
 mod support;

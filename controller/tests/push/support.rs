@@ -198,10 +198,10 @@ pub(crate) struct Router {
 
 impl Router {
     pub(crate) async fn welcome(&mut self) -> push::Welcome {
-        match self.next().await.unwrap() {
-            Message::Welcome(welcome) => welcome,
-            other => panic!("not a welcome: {other:?}"),
-        }
+        let Message::Welcome(welcome) = self.next().await.unwrap() else {
+            panic!("a session begins with a welcome")
+        };
+        welcome
     }
 
     pub(crate) async fn next(&mut self) -> Result<Message, Status> {
