@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# bench.sh [relay|micro]   Runs the benches of bench/ in release builds: all of them, or the relay's comparison with other proxies alone.
+# bench.sh [relay|micro|push]   Runs the benches of bench/ in release builds: all of them, or one group: the relay against other proxies,
+# the model alone, fleet views pushed to many routers.
 # Further arguments go to bench/relay/run.py.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -29,9 +30,14 @@ micro() {
   done
 }
 
+push() {
+  (cd bench/push && cargo run --release --target-dir "$CONTINUUM_CACHE/bench/push")
+}
+
 case $group in
-all) micro && relay "$@" ;;
+all) micro && push && relay "$@" ;;
 relay) relay "$@" ;;
 micro) micro ;;
-*) die "unknown group $group: relay, micro, or nothing for all" ;;
+push) push ;;
+*) die "unknown group $group: relay, micro, push, or nothing for all" ;;
 esac
