@@ -65,7 +65,12 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ("continuum-fleet-sim", &["continuum-fleet", "continuum-wire"]),
     (
         "continuum-testkit",
-        &["continuum-fleet", "continuum-wire", "continuum-config"],
+        &[
+            "continuum-fleet",
+            "continuum-wire",
+            "continuum-messages",
+            "continuum-config",
+        ],
     ),
     ("continuum-tests", &["continuum-router"]),
 ];

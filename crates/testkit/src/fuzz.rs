@@ -1,17 +1,19 @@
 //! Entry points of the fuzz targets: what must hold for any bytes. `cargo test` replays the committed corpora
 //! through the same functions.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use continuum_fleet::{
     Change, NamespaceMatch, Reducer, Settings, limits::Limits as FleetLimits, view::FleetView,
 };
+use continuum_messages::{Assembler, Epoch, Published, push::ViewUpdate};
 use continuum_wire::{
     ActiveLoad, Delivery, Expected, Limits,
     limits::{GREETING_BYTES, KEPT_BUFFER_BYTES},
     zmtp::{Error, Event, Publisher, Subscriber, write_message},
 };
 use jiff::Timestamp;
+use prost::Message as _;
 
 const TOPIC: &[u8] = b"kv_metrics";
 
@@ -114,6 +116,36 @@ pub fn records(data: &[u8]) {
 /// A configuration file; see [`continuum_config::fuzz`].
 pub fn config(data: &[u8]) {
     continuum_config::fuzz(data);
+}
+
+/// Parts of fleet views as a controller pushes them (each a u32 big-endian length and its bytes). What is taken is
+/// the view that was announced, and survives being published and assembled again.
+pub fn push(data: &[u8]) {
+    let mut assembler = Assembler::new();
+    let mut rest = data;
+    while let Some((len, after)) = rest.split_first_chunk::<4>() {
+        let len = usize::try_from(u32::from_be_bytes(*len))
+            .unwrap_or(usize::MAX)
+            .min(after.len());
+        let (part, after) = after.split_at(len);
+        rest = after;
+        let Ok(part) = ViewUpdate::decode(part) else {
+            continue;
+        };
+        let before = assembler.view().clone();
+        match assembler.push(part, Timestamp::UNIX_EPOCH) {
+            Ok(Some(whole)) => {
+                let again = Arc::new(Published::first(whole.view.clone(), Epoch::from_raw([0; 16])));
+                let mut other = Assembler::new();
+                let wholes = again
+                    .full()
+                    .filter_map(|part| other.push(part, Timestamp::UNIX_EPOCH).ok().flatten());
+                assert_eq!(wholes.count(), 1, "what was taken is taken again");
+                assert_eq!(other.view(), &whole.view, "and is the same");
+            }
+            Ok(None) | Err(_) => assert_eq!(assembler.view(), &before, "what is not whole changes nothing"),
+        }
+    }
 }
 
 /// What a real peer says before its first message.

@@ -55,6 +55,11 @@ fn records() {
 }
 
 #[test]
+fn push() {
+    replay("push", 5, fuzz::push);
+}
+
+#[test]
 fn config() {
     replay("config", 9, fuzz::config);
 }
@@ -77,7 +82,7 @@ fn every_target_has_a_corpus_and_a_replay() {
     names.sort();
     assert_eq!(
         names,
-        ["active_load", "config", "envelope", "records", "zmtp"],
+        ["active_load", "config", "envelope", "push", "records", "zmtp"],
         "add the new target above"
     );
 }
