@@ -364,6 +364,7 @@ impl Hub {
             }
             Event::Told(told) => {
                 peer.heard = Some(Instant::now());
+                peer.has_view |= matches!(told, Told::View(_));
                 match told {
                     Told::Heartbeat(heartbeat) => self.heartbeat(address, &heartbeat),
                     Told::View(part) if followed => self.view(part),

@@ -1,0 +1,482 @@
+//! A router and real controllers: what is pushed, what is reported, and what happens while nobody is there.
+
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use continuum_controller::push::{
+    AuthError, Authenticator, Fleet, Hub, Identity, Key, Metrics, Pod, Server, Session, SourceId, tls_config,
+};
+use continuum_fleet::{Graphs, NamespaceMatch, ids::Graph, view::FleetView};
+use continuum_messages::{Epoch, push};
+use continuum_push::{Client, Report, Settings};
+use continuum_runtime::tasks::Tasks;
+use futures::future::BoxFuture;
+use http::StatusCode;
+use prometheus::Registry;
+use tempfile::TempDir;
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{MODEL, PATIENCE, Router, ask, chat, fleet, post, until};
+
+/// What routers find on disk, and who the controllers are.
+struct Ground {
+    folder: TempDir,
+    tls: Arc<rustls::ServerConfig>,
+    port: u16,
+}
+
+impl Ground {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let key = rustls_pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let tls = tls_config(vec![made.cert.der().clone()], key).unwrap();
+        std::fs::write(folder.path().join("ca.crt"), made.cert.pem()).unwrap();
+        std::fs::write(folder.path().join("token"), "a-token\n").unwrap();
+        // Free now; taken again by each controller.
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .unwrap()
+            .port();
+        Self { folder, tls, port }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn section(&self, generation: i64) -> String {
+        format!(
+            "controller: {{endpoint: 'https://localhost:{}', ca_file: {}, token_file: {}, generation: {generation}, \
+             upstream: kubernetes}}\n",
+            self.port,
+            self.file("ca.crt").display(),
+            self.file("token").display()
+        )
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            host: "localhost".to_owned(),
+            port: self.port,
+            ca_file: self.file("ca.crt"),
+            token_file: self.file("token"),
+            views: true,
+            state_dir: Some(self.file("state")),
+            scope: "test".to_owned(),
+        }
+    }
+}
+
+/// Every token is the one of the router pod.
+struct Tokens;
+
+impl Authenticator for Tokens {
+    fn authenticate<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Identity, AuthError>> {
+        Box::pin(async move {
+            if token != "a-token" {
+                return Err(AuthError::Refused("the token is not a router's".to_owned()));
+            }
+            Ok(Identity {
+                key: key(),
+                pod: Pod {
+                    name: "router-0".into(),
+                    uid: "uid-0".into(),
+                },
+            })
+        })
+    }
+}
+
+fn key() -> Key {
+    Key {
+        namespace: "ns".into(),
+        name: "one".into(),
+    }
+}
+
+/// A controller replica: the real server over a hub that a test fills.
+struct Controller {
+    hub: Arc<Hub>,
+    source: SourceId,
+    stop: CancellationToken,
+    serving: JoinHandle<()>,
+    _tls: watch::Sender<Arc<rustls::ServerConfig>>,
+}
+
+impl Controller {
+    async fn start(ground: &Ground, ip: [u8; 4], epoch: u8, config: (i64, &str), view: &FleetView) -> Self {
+        let metrics = Metrics::register(&Registry::new()).unwrap();
+        let hub = Hub::new(
+            format!("controller-{epoch}"),
+            Epoch::from_raw([epoch; 16]),
+            metrics,
+        );
+        let source = hub.add_source();
+        let graphs = Graphs::new([Graph::from("dynamo")], NamespaceMatch::Generation);
+        hub.set_fleet(&key(), Some(Fleet { source, graphs }));
+        hub.set_source_state(
+            source,
+            push::SourceState {
+                kind: "kubernetes".to_owned(),
+                connected: true,
+                synced: true,
+                ..push::SourceState::default()
+            },
+        );
+        hub.set_view(source, view);
+        hub.set_config(&key(), config.0, config.1);
+        let address = SocketAddr::from((ip, ground.port));
+        let begun = Instant::now();
+        let listener = loop {
+            match TcpListener::bind(address).await {
+                Ok(listener) => break listener,
+                Err(error) => assert!(begun.elapsed() < PATIENCE, "{address}: {error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        let (tls, receiver) = watch::channel(ground.tls.clone());
+        let stop = CancellationToken::new();
+        let (server, token) = (Server::new(hub.clone(), Arc::new(Tokens)), stop.clone());
+        let serving = tokio::spawn(async move { server.run(listener, receiver, token).await.unwrap() });
+        Self {
+            hub,
+            source,
+            stop,
+            serving,
+            _tls: tls,
+        }
+    }
+
+    fn view(&self, view: &FleetView) {
+        self.hub.set_view(self.source, view);
+    }
+
+    /// What the one router has reported.
+    fn session(&self) -> Option<Session> {
+        self.hub.sessions().of(&key()).into_iter().next()
+    }
+
+    fn report(&self) -> Option<Arc<push::Report>> {
+        self.session()?.report.map(|(report, _)| report)
+    }
+
+    fn acknowledged(&self) -> bool {
+        let newest = self.hub.published(&key()).map(|published| published.id);
+        newest.is_some() && self.session().and_then(|session| session.view) == newest
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        self.serving.await.unwrap();
+    }
+}
+
+/// What a test's router puts before each configuration.
+const LOGGING: &str = "logging: {level: error}\n";
+
+fn document(ground: &Ground, frontend: &str, generation: i64, more: &str) -> String {
+    format!(
+        "{LOGGING}server: {{bind_address: '127.0.0.1:0', {more}}}\nadmin: {{bind_address: '127.0.0.1:0'}}\n\
+         backends: [{{name: shim, url: '{frontend}', connect_timeout: 20s, health: {{interval: 200ms}}}}]\n\
+         dynamo:\n  enabled: true\n  discovery: {{source: controller}}\n  state_dir: {}\n  \
+         load: {{direct_allow_cidrs: [127.0.0.1/32]}}\n  shim: {{backends: [shim]}}\n{}",
+        ground.file("state").display(),
+        ground.section(generation)
+    )
+}
+
+/// Requests one after the other until it is stopped; none may fail.
+struct Traffic {
+    stop: Arc<AtomicBool>,
+    answered: Arc<AtomicUsize>,
+    task: JoinHandle<()>,
+}
+
+impl Traffic {
+    fn start(to: SocketAddr) -> Self {
+        let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let task = tokio::spawn({
+            let (stop, answered) = (stop.clone(), answered.clone());
+            async move {
+                while !stop.load(Relaxed) {
+                    let answer = ask(to, post(), chat(MODEL, true).to_string()).await;
+                    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+                    assert!(answer.text().ends_with("data: [DONE]\n\n"), "{}", answer.text());
+                    answered.fetch_add(1, Relaxed);
+                }
+            }
+        });
+        Self { stop, answered, task }
+    }
+
+    /// Waits until so many more have been answered.
+    async fn goes_on(&self) {
+        let before = self.answered.load(Relaxed);
+        until("requests go on", || {
+            assert!(!self.task.is_finished(), "a request has failed");
+            self.answered.load(Relaxed) > before + 10
+        })
+        .await;
+    }
+
+    async fn stop(self) {
+        self.stop.store(true, Relaxed);
+        self.task.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn requests_go_on_while_controllers_come_and_go() {
+    let (sim, store) = fleet(1).await;
+    let frontend = format!("http://{}", sim.frontends()[0]);
+    // The same fleet through another source: what a controller would have found.
+    let local = Router::before(&sim, &store, "").await;
+    let view = FleetView::clone(&local.serving.app.fleet.view());
+    let ground = Ground::new();
+    let first = document(&ground, &frontend, 1, "body_limit: 64KiB");
+    let controller = Controller::start(&ground, [127, 0, 0, 1], 1, (1, &first), &view).await;
+    let router = Router::start(first.strip_prefix(LOGGING).unwrap()).await;
+    router.settle(4).await;
+    let pushed = router.serving.app.fleet.view();
+    assert!(pushed.workers.keys().eq(view.workers.keys()) && pushed.publishers == view.publishers);
+    until("the view is acknowledged", || controller.acknowledged()).await;
+    let report = controller.report().unwrap();
+    assert!(
+        report.ready && !report.stale && report.refused.is_none(),
+        "{report:?}"
+    );
+    until("pools and subscriptions are reported", || {
+        controller.report().is_some_and(|report| {
+            report
+                .pools
+                .iter()
+                .any(|pool| pool.namespace == "dynamo" && pool.healthy == 1)
+                && report
+                    .subscriptions
+                    .is_some_and(|of| of.wanted == 4 && of.connected == 4)
+        })
+    })
+    .await;
+    let status = router.admin("/admin/status").await;
+    assert_eq!(status["discovery"]["source"], "controller");
+    assert_eq!(status["discovery"]["upstream"], "kubernetes");
+    assert_eq!(status["controllers"]["followed"], "controller-1");
+    assert_eq!(status["controllers"]["view"]["in_force"], true);
+    let generation = router.serving.app.fleet.generation();
+
+    // Nobody is there: everything goes on, and says so.
+    let traffic = Traffic::start(router.clients());
+    traffic.goes_on().await;
+    controller.stop().await;
+    until("the loss is noticed", || {
+        router.metric("continuum_controller_followed", &[]) == 0.0
+    })
+    .await;
+    traffic.goes_on().await;
+    let status = router.admin("/admin/status").await;
+    assert_eq!(
+        (&status["ready"], &status["discovery"]["connected"]),
+        (&true.into(), &false.into())
+    );
+    assert_eq!(status["controllers"]["followed"], serde_json::Value::Null);
+    assert!(status["controllers"]["unreachable_since"].is_string(), "{status}");
+
+    // Another life of a controller, with the same content: nothing changes, nothing is sent again.
+    let controller = Controller::start(&ground, [127, 0, 0, 1], 2, (1, &first), &view).await;
+    until("the view is acknowledged again", || controller.acknowledged()).await;
+    assert_eq!(router.serving.app.fleet.generation(), generation);
+    assert_eq!(
+        router.metric("continuum_controller_updates_total", &[("kind", "full")]),
+        1.0
+    );
+    assert!(router.metric("continuum_controller_updates_total", &[("kind", "resumed")]) >= 1.0);
+
+    // A worker leaves and comes back: a difference each.
+    let mut fewer = view.clone();
+    let gone = fewer.workers.keys().next().unwrap().clone();
+    fewer.workers.remove(&gone);
+    for next in [&fewer, &view] {
+        controller.view(next);
+        until("the change is acknowledged", || controller.acknowledged()).await;
+        assert_eq!(router.serving.app.fleet.view().workers.len(), next.workers.len());
+    }
+    assert_eq!(
+        router.metric("continuum_controller_updates_total", &[("kind", "delta")]),
+        2.0
+    );
+
+    // Configurations through the stream.
+    let second = document(&ground, &frontend, 2, "body_limit: 128KiB, threads: 3");
+    controller.hub.set_config(&key(), 2, &second);
+    until("the second configuration is in force", || {
+        controller.session().and_then(|session| session.config) == controller.hub.config(&key())
+    })
+    .await;
+    assert_eq!(router.serving.app.live().body_limit, 128 << 10);
+    until("what needs a new process is named", || {
+        controller
+            .report()
+            .is_some_and(|report| report.pending == ["server.threads"])
+    })
+    .await;
+    controller
+        .hub
+        .set_config(&key(), 3, &second.replace("128KiB", "a lot"));
+    until("the third is refused", || {
+        controller.report().is_some_and(|report| {
+            report
+                .refused
+                .as_ref()
+                .is_some_and(|refused| refused.error.contains("server.body_limit"))
+                && report
+                    .config
+                    .as_ref()
+                    .is_some_and(|config| config.generation == 2)
+        })
+    })
+    .await;
+    assert_eq!(router.serving.app.live().body_limit, 128 << 10);
+    // The file is older than what is in force.
+    std::fs::write(&router.file, &first).unwrap();
+    assert_eq!(
+        router.serving.reloader.reload().outcome.as_str(),
+        "rejected",
+        "the third is still the newest"
+    );
+    controller
+        .hub
+        .set_config(&key(), 4, &document(&ground, &frontend, 4, "body_limit: 96KiB"));
+    until("the fourth is in force", || {
+        router.serving.app.live().body_limit == 96 << 10
+    })
+    .await;
+    assert_eq!(router.serving.reloader.reload().outcome.as_str(), "unchanged");
+    traffic.goes_on().await;
+    traffic.stop().await;
+
+    // A new process while nobody is there: the file, and the last view.
+    until("the view is kept", || {
+        ground.file("state").join("pushed-view").exists()
+    })
+    .await;
+    controller.stop().await;
+    let again = Router::start(first.strip_prefix(LOGGING).unwrap()).await;
+    again.settle(4).await;
+    let status = again.admin("/admin/status").await;
+    assert_eq!(status["discovery"]["stale"], true, "{status}");
+    assert_eq!(status["controllers"]["view"]["kept"], true, "{status}");
+    let traffic = Traffic::start(again.clients());
+    traffic.goes_on().await;
+    traffic.stop().await;
+    assert!(router.stop().await && again.stop().await && local.stop().await);
+}
+
+#[tokio::test]
+async fn another_controller_is_followed_within_a_second_and_changes_nothing() {
+    let (sim, store) = fleet(1).await;
+    let local = Router::before(&sim, &store, "").await;
+    let view = FleetView::clone(&local.serving.app.fleet.view());
+    let ground = Ground::new();
+    let hosts = [[127, 0, 0, 1], [127, 0, 0, 2], [127, 0, 0, 3]];
+    let mut controllers = Vec::new();
+    for (host, epoch) in hosts.into_iter().zip(1..) {
+        controllers.push(Controller::start(&ground, host, epoch, (1, "text"), &view).await);
+    }
+    let tasks = Tasks::new();
+    let (_to_settings, settings) = watch::channel(Some(ground.settings()));
+    let (to_report, report) = watch::channel(Report::default());
+    let registry = Registry::new();
+    let port = ground.port;
+    let lookup: continuum_push::Lookup = Arc::new(move |_, _| {
+        Box::pin(async move { Ok(hosts.map(|host| SocketAddr::from((host, port))).to_vec()) })
+    });
+    let client = Client::spawn_with(&tasks.spawner(), settings, report, &registry, lookup).unwrap();
+    let pushed = client.pushed();
+    let first = pushed
+        .wait_for(|pushed| pushed.id.is_some() && !pushed.kept)
+        .await;
+    to_report.send_modify(|report| report.in_flight = 7);
+    for controller in &controllers {
+        until("every controller is reported to", || {
+            controller.report().is_some_and(|report| report.in_flight == 7)
+        })
+        .await;
+    }
+    let followed = |controllers: &[Controller]| {
+        controllers
+            .iter()
+            .filter(|controller| controller.session().is_some_and(|session| session.followed))
+            .count()
+    };
+    assert_eq!(followed(&controllers), 1);
+    while controllers.len() > 1 {
+        let lost = controllers
+            .iter()
+            .position(|controller| controller.session().is_some_and(|session| session.followed))
+            .unwrap();
+        let lost = controllers.remove(lost);
+        let begun = Instant::now();
+        lost.stop.cancel();
+        let next = pushed
+            .wait_for(|now| now.followed && now.id.map(|id| id.epoch) != first.id.map(|id| id.epoch))
+            .await;
+        until("another is followed", || followed(&controllers) == 1).await;
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert_eq!(next.number, first.number, "an equal digest is no change");
+        lost.serving.await.unwrap();
+    }
+    tasks.drain(PATIENCE, std::future::pending()).await;
+    local.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_that_is_refused_and_certificates_that_are_not_trusted_are_told() {
+    let ground = Ground::new();
+    let controller = Controller::start(&ground, [127, 0, 0, 1], 1, (1, "text"), &FleetView::default()).await;
+    let trusted = std::fs::read(ground.file("ca.crt")).unwrap();
+    std::fs::write(ground.file("token"), "stolen").unwrap();
+    let tasks = Tasks::new();
+    let (_to_settings, settings) = watch::channel(Some(ground.settings()));
+    let (_to_report, report) = watch::channel(Report::default());
+    let registry = Registry::new();
+    let client = Client::spawn(&tasks.spawner(), settings, report, &registry).unwrap();
+    let told = |part: &'static str| {
+        let status = client.status();
+        async move {
+            status
+                .wait_for(|status| {
+                    status
+                        .last_error
+                        .as_deref()
+                        .is_some_and(|error| error.contains(part))
+                })
+                .await
+        }
+    };
+    let status = told("the controller refuses this router: the token is not a router's").await;
+    assert!(status.unreachable_since.is_some());
+    let other = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(ground.file("ca.crt"), other.cert.pem()).unwrap();
+    told("cannot connect to the controller").await;
+    std::fs::write(ground.file("ca.crt"), "nothing").unwrap();
+    told("it holds no certificate").await;
+    // Both files are read again for each session.
+    std::fs::write(ground.file("ca.crt"), trusted).unwrap();
+    std::fs::write(ground.file("token"), "a-token").unwrap();
+    client
+        .status()
+        .wait_for(|status| status.unreachable_since.is_none())
+        .await;
+    assert_eq!(client.status().load().last_error, None);
+    assert!(controller.session().is_some());
+    tasks.drain(PATIENCE, std::future::pending()).await;
+}
