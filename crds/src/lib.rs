@@ -1,1 +1,4 @@
-//! What users write in Kubernetes: the `RouterConfig` resource.
+//! The custom resource of the operator.
+
+pub mod conditions;
+pub mod status;
