@@ -196,6 +196,9 @@ fn log(note: &Note) {
         Note::Mismatch { key, what } => {
             say!(%key, what = what.as_str(), "rejected a record whose key and value contradict each other");
         }
+        Note::Resource { name, what } => {
+            say!(%name, what = what.as_str(), "a resource is not used, or not as it is now");
+        }
         Note::Duplicate {
             kind,
             identity,

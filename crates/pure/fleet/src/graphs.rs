@@ -100,12 +100,15 @@ impl Graphs {
     }
 }
 
+/// Whether a text is the operator's hash of a worker generation.
+pub(crate) fn is_generation(hash: &str) -> bool {
+    hash.len() == 8 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 fn generation(suffix: &str, how: NamespaceMatch) -> Option<Generation> {
     let known = match suffix.strip_prefix('-') {
         Some("legacy") => Some(Generation::Legacy),
-        Some(hash) if hash.len() == 8 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) => {
-            u32::from_str_radix(hash, 16).ok().map(Generation::Hash)
-        }
+        Some(hash) if is_generation(hash) => u32::from_str_radix(hash, 16).ok().map(Generation::Hash),
         Some(_) | None => None,
     };
     match how {

@@ -9,6 +9,7 @@ pub mod graphs;
 pub mod ids;
 mod join;
 pub mod keys;
+pub mod kubernetes;
 pub mod limits;
 pub mod notes;
 pub mod pod_hash;

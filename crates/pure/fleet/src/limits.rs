@@ -77,6 +77,12 @@ pub const MAX_NOTES_PER_PASS: usize = 64;
 /// Conditions remembered as already said. The oldest is forgotten first.
 pub const MAX_SAID: usize = 4096;
 
+/// Kubernetes objects of one kind: as many as there may be records in a key space.
+pub const MAX_RESOURCES: usize = 16_384;
+
+/// Keys and values of all records in Kubernetes resources together, bytes: a record is kept here beside the reducer.
+pub const MAX_RESOURCE_BYTES: usize = 256 * 1024 * 1024;
+
 /// The caps that a deployment may change; their defaults are the constants of this module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

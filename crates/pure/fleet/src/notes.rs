@@ -168,6 +168,62 @@ impl ConflictKind {
     }
 }
 
+/// Why an object of Kubernetes is not used, or not as it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ResourceFault {
+    /// `spec.data` is no object of the expected shape; the last valid records of the same object stay.
+    Data,
+    /// The records are larger than what is left of the total; the last valid ones stay.
+    TooLarge,
+    /// An endpoint or a card carries another id than the one that its resource's name gives.
+    Id,
+    /// The name is neither its pod's nor `<pod>-<container>`.
+    Owner,
+    /// There are more objects than are kept.
+    TooMany,
+    /// The pod's containers register one by one, which Pods alone do not tell.
+    ContainerMode,
+    /// Two pod names give the same id: neither is used.
+    SameId,
+}
+
+impl ResourceFault {
+    /// The word for the log.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::TooLarge => "too_large",
+            Self::Id => "id",
+            Self::Owner => "owner",
+            Self::TooMany => "too_many",
+            Self::ContainerMode => "container_mode",
+            Self::SameId => "same_id",
+        }
+    }
+
+    /// The counter that it is added to.
+    #[must_use]
+    pub const fn kind(self) -> EventKind {
+        match self {
+            Self::Data => EventKind::Malformed,
+            Self::Id => EventKind::Mismatch,
+            Self::Owner | Self::ContainerMode => EventKind::Refused,
+            Self::TooLarge | Self::TooMany => EventKind::OverCapacity,
+            Self::SameId => EventKind::Duplicate,
+        }
+    }
+
+    /// Whether the last valid records are better than none.
+    #[must_use]
+    pub const fn is_transient(self) -> bool {
+        match self {
+            Self::Data | Self::TooLarge => true,
+            Self::Id | Self::Owner | Self::TooMany | Self::ContainerMode | Self::SameId => false,
+        }
+    }
+}
+
 /// Something worth a line in the log.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
@@ -184,6 +240,13 @@ pub enum Note {
         key: Arc<str>,
         /// What differs.
         what: Mismatch,
+    },
+    /// An object of Kubernetes is not used, or not as it is now.
+    Resource {
+        /// Its name.
+        name: Arc<str>,
+        /// Why.
+        what: ResourceFault,
     },
     /// Several keys claim one identity.
     Duplicate {
@@ -311,6 +374,7 @@ impl Note {
         match self {
             Self::Malformed { .. }
             | Self::Mismatch { .. }
+            | Self::Resource { .. }
             | Self::Duplicate { .. }
             | Self::RoleConflict { .. }
             | Self::Unsupported { .. }
@@ -331,6 +395,7 @@ impl Note {
         match self {
             Self::Malformed { .. } => Some(EventKind::Malformed),
             Self::Mismatch { .. } | Self::RoleConflict { .. } => Some(EventKind::Mismatch),
+            Self::Resource { what, .. } => Some(what.kind()),
             Self::Duplicate { .. } => Some(EventKind::Duplicate),
             Self::Unsupported { .. } => Some(EventKind::Unsupported),
             Self::KeySpaceFull { .. } | Self::CardDropped { .. } | Self::WorkerTooWide { .. } => {

@@ -63,6 +63,8 @@ pub struct Reducer {
     view: FleetView,
     /// Workers and publishers joined so far: the work done.
     joins: u64,
+    /// Cards tell names and roles alone.
+    cardless: bool,
 }
 
 /// Key spaces that refused something.
@@ -96,8 +98,17 @@ impl Reducer {
             full: FullSpaces::default(),
             view: FleetView::default(),
             joins: 0,
+            cardless: false,
             settings,
         }
+    }
+
+    /// For a source whose cards are made up of what is configured: they name the worker's role and model, and the
+    /// worker has no card, so that nobody takes their defaults (one rank, no capacity) for what it declared.
+    #[must_use]
+    pub const fn without_cards(mut self) -> Self {
+        self.cardless = true;
+        self
     }
 
     /// Applies one change at the cost of the one worker or publisher that it touches.

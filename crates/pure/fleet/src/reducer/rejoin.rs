@@ -31,7 +31,7 @@ impl Reducer {
             let first = claims.seen.map_or(now, |seen| seen.first);
             claims.seen = Some(Seen { first, updated: now });
         }
-        let joined = match (self.graphs.graph_of(key.namespace.as_str()), claims.seen) {
+        let mut joined = match (self.graphs.graph_of(key.namespace.as_str()), claims.seen) {
             (Some(graph), Some(seen)) => join::worker(key, graph, seen, &claims.instances, &claims.cards),
             (Some(graph), None) => {
                 // Cards before their instance: conflicts count, a worker there is not.
@@ -43,6 +43,11 @@ impl Reducer {
             }
             (None, _) => Joined::default(),
         };
+        if self.cardless
+            && let Some(worker) = &mut joined.worker
+        {
+            worker.card = None;
+        }
         report(
             &mut claims.conflicts,
             &joined.conflicts,
