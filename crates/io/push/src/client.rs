@@ -94,3 +94,6 @@ impl Client {
         self.updates.clone()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -132,14 +132,13 @@ impl Error {
 impl From<tonic::Status> for Error {
     fn from(status: tonic::Status) -> Self {
         let text = cut(status.message());
-        match status.code() {
-            tonic::Code::Unauthenticated | tonic::Code::PermissionDenied => Self::Refused(text),
-            tonic::Code::DeadlineExceeded => Self::Timeout,
-            code => Self::Broken(if text.is_empty() {
-                code.description().to_owned()
-            } else {
-                text
-            }),
+        let code = status.code();
+        if matches!(code, tonic::Code::Unauthenticated | tonic::Code::PermissionDenied) {
+            Self::Refused(text)
+        } else if text.is_empty() {
+            Self::Broken(code.description().to_owned())
+        } else {
+            Self::Broken(text)
         }
     }
 }

@@ -35,7 +35,7 @@ use crate::{
     metrics::{Kind, Metrics},
     peers::{self, Peer},
     report::Report,
-    session::{self, Event, Orders, Wires},
+    session::{self, Event, Heard, Orders, Wires},
     settings::Settings,
     status::{SessionState, Status},
     view::{Pushed, Update},
@@ -100,10 +100,8 @@ pub(crate) struct Hub {
     behind: Option<Instant>,
     alone: Alone,
     said: Said<Reason>,
-    events: (
-        mpsc::Sender<(SocketAddr, Event)>,
-        mpsc::Receiver<(SocketAddr, Event)>,
-    ),
+    to_events: mpsc::Sender<Heard>,
+    events: mpsc::Receiver<Heard>,
 }
 
 /// Whether no controller is followed, and whether the log has it.
@@ -126,6 +124,7 @@ impl Hub {
         lookup: Lookup,
         out: Outlets,
     ) -> Self {
+        let (to_events, events) = mpsc::channel(QUEUED_MESSAGES);
         Self {
             spawner,
             report,
@@ -139,7 +138,8 @@ impl Hub {
             behind: None,
             alone: Alone::No,
             said: Said::new(SAID),
-            events: mpsc::channel(QUEUED_MESSAGES),
+            to_events,
+            events,
         }
     }
 
@@ -170,7 +170,7 @@ impl Hub {
                     while found.try_recv().is_ok() {}
                     resolve_at = Instant::now();
                 }
-                event = self.events.1.recv() => if let Some((address, event)) = event {
+                event = self.events.recv() => if let Some((address, event)) = event {
                     self.hear(address, event);
                 },
                 answer = found.recv() => {
@@ -319,7 +319,7 @@ impl Hub {
                 shared: Arc::clone(&self.shared),
                 orders: asked,
                 report: self.report.clone(),
-                events: self.events.0.clone(),
+                events: self.to_events.clone(),
             };
             let task = self
                 .spawner
@@ -364,8 +364,8 @@ impl Hub {
             }
             Event::Told(told) => {
                 peer.heard = Some(Instant::now());
-                peer.has_view |= matches!(told, Told::View(_));
-                match told {
+                peer.has_view |= matches!(*told, Told::View(_));
+                match *told {
                     Told::Heartbeat(heartbeat) => self.heartbeat(address, &heartbeat),
                     Told::View(part) if followed => self.view(part),
                     Told::Config(update) if followed => self.config(update),

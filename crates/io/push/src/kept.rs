@@ -117,3 +117,56 @@ fn create(path: &Path) -> io::Result<File> {
 fn invalid(why: &'static str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, why)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::fleet;
+
+    fn keep(dir: &tempfile::TempDir, scope: &str) -> Keep {
+        Keep {
+            dir: dir.path().join("made"),
+            scope: scope.to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_for_the_same_scope_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let here = keep(&dir, "kubernetes ns dynamo");
+        assert!(read(&here).unwrap().is_none());
+        for workers in [0, 1, 3_000] {
+            write(&here, fleet(workers)).unwrap();
+            let kept = read(&here).unwrap().unwrap();
+            assert_eq!(*kept.view(), fleet(workers));
+        }
+        assert!(read(&keep(&dir, "kubernetes ns other")).unwrap().is_none());
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            let mode = fs::metadata(here.dir.join(FILE)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_damaged_file_is_refused_or_says_the_same(at in 0_usize..4096, byte in proptest::num::u8::ANY, cut: bool) {
+            let dir = tempfile::tempdir().unwrap();
+            let here = keep(&dir, "scope");
+            write(&here, fleet(5)).unwrap();
+            let file = here.dir.join(FILE);
+            let mut bytes = fs::read(&file).unwrap();
+            let at = at % bytes.len();
+            if cut {
+                bytes.truncate(at);
+            } else {
+                bytes[at] = byte;
+            }
+            fs::write(&file, bytes).unwrap();
+            if let Ok(Some(kept)) = read(&here) {
+                proptest::prop_assert_eq!(kept.view(), &fleet(5));
+            }
+        }
+    }
+}

@@ -20,6 +20,8 @@ mod report;
 mod session;
 mod settings;
 mod status;
+#[cfg(test)]
+mod testing;
 mod view;
 
 pub use addresses::{Lookup, system};

@@ -106,6 +106,9 @@ mod tests {
     /// Silence in ms (`None`: not up), has a view, tie.
     type Row = (Option<u64>, bool, u32);
 
+    /// Rows, the present one, whether views are wanted, who is chosen.
+    type Case = (&'static [Row], Option<u16>, bool, Option<u16>);
+
     fn chosen(rows: &[Row], present: Option<u16>, views: bool) -> Option<u16> {
         let now = Instant::now() + Duration::from_secs(60);
         let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
@@ -127,7 +130,7 @@ mod tests {
 
     #[test]
     fn the_present_one_stays_while_it_speaks() {
-        let table: &[(&[Row], Option<u16>, bool, Option<u16>)] = &[
+        let table: &[Case] = &[
             (&[], None, true, None),
             (&[(None, true, 9)], None, true, None),
             (&[(Some(0), true, 1), (Some(0), true, 2)], None, true, Some(2)),

@@ -36,10 +36,13 @@ pub(crate) enum Event {
     /// It is up.
     Up(Welcome),
     /// A message.
-    Told(Told),
+    Told(Box<Told>),
     /// It ended, or could not begin.
     Down(Error),
 }
+
+/// What which session tells.
+pub(crate) type Heard = (SocketAddr, Event);
 
 /// What the hub asks of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,7 +61,7 @@ pub(crate) struct Wires {
     pub(crate) shared: Arc<Shared>,
     pub(crate) orders: watch::Receiver<Orders>,
     pub(crate) report: watch::Receiver<Report>,
-    pub(crate) events: mpsc::Sender<(SocketAddr, Event)>,
+    pub(crate) events: mpsc::Sender<Heard>,
 }
 
 /// Keeps a session until `stop`.
@@ -135,7 +138,7 @@ impl Wires {
                     silent_at = Instant::now() + SESSION_SILENCE;
                     let told = message?.ok_or(Error::Closed)?.message;
                     let told = told.ok_or(Error::Protocol("an empty message"))?;
-                    self.tell(Event::Told(told)).await?;
+                    self.tell(Event::Told(Box::new(told))).await?;
                 }
                 () = sleep_until(silent_at) => return Err(Error::Silent),
             }
