@@ -160,9 +160,7 @@ pub async fn keep_report(app: Arc<App>, reloader: Arc<Reloader>) {
 
 /// While a newer view is on its way to the table, the one before is in force.
 fn view_in_force(app: &App, told: &continuum_push::Pushed, before: Option<ViewId>) -> Option<ViewId> {
-    if app.fleet.status().upstream.is_none() {
-        return None;
-    }
+    let _pushed = app.fleet.status().upstream?;
     match app.fleet.pushed_in_force() {
         Some(number) if number == told.number => told.id,
         Some(_) | None => before,
