@@ -1,0 +1,1 @@
+//! The pages for users that are made from the types.
