@@ -15,7 +15,7 @@ test: ## Run all tests but the end-to-end ones (installs protoc, etcd and a Kube
 lint: ## Check formatting and lints, with and without the optional features
 	@scripts/lint.sh
 
-generate: ## Write the generated files (configuration reference, JSON Schema, limits)
+generate: ## Write the generated files (configuration reference, JSON Schema, limits, the rendered operator)
 	@scripts/generate.sh
 
 check-generated: ## Fail if a generated file is not current

