@@ -58,8 +58,9 @@ fn measure_all() {
 }
 
 fn measure(workers: u64, count: usize) -> bool {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let mut child = Child::start(workers);
+    // Dropped before the child: routers do not see it go.
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let mut routers = runtime.block_on(Routers::connect(child.port, &child.ca, count));
     std::thread::sleep(Duration::from_secs(1));
     let before = Usage::of(child.pid);
