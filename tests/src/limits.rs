@@ -23,6 +23,7 @@ pub struct Limit {
 pub fn page(root: &Path) -> io::Result<String> {
     let mut files = Vec::new();
     find(&root.join("crates"), &mut files)?;
+    find(&root.join("controller/src"), &mut files)?;
     find(&root.join("router/src"), &mut files)?;
     files.sort();
     let mut page = String::from(

@@ -10,8 +10,8 @@ pub const HEARTBEAT: Duration = Duration::from_millis(250);
 /// is not given up, and far below the 10 s after which `RoutersReady` asks for news.
 pub const SILENCE: Duration = Duration::from_secs(3);
 
-/// A router that takes no byte for this long is given up (10 s); until then its session holds one part.
-pub const SLOW: Duration = Duration::from_secs(10);
+/// A router that takes no byte for this long is given up (5 s); until then its session holds one part.
+pub const SLOW: Duration = Duration::from_secs(5);
 
 /// Time for the TLS handshake (5 s).
 pub const HANDSHAKE: Duration = Duration::from_secs(5);

@@ -271,3 +271,20 @@ async fn reports_say_what_each_router_has() {
     timeout(PATIENCE, arrived).await.unwrap();
     assert!(!changes.has_changed().unwrap());
 }
+
+#[tokio::test]
+async fn a_router_that_takes_nothing_is_given_up_though_it_reports() {
+    let rig = Rig::start().await;
+    let source = rig.hub.add_source();
+    rig.config("chat", source, &["prod"]);
+    rig.hub.set_view(source, &fleet(&[("prod", 8_000)]));
+    let stuck = rig.router("ns/chat/pod").await;
+    let given_up = async {
+        while rig.metric("continuum_controller_push_ended_total", "slow") < 1.0 {
+            stuck.report().await;
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        }
+    };
+    timeout(PATIENCE, given_up).await.unwrap();
+    assert!(rig.hub.sessions().of(&key("ns", "chat")).is_empty());
+}

@@ -147,16 +147,16 @@ async fn a_router_that_does_not_read_holds_nobody_and_then_gets_the_newest() {
     let rig = Rig::start().await;
     let source = rig.hub.add_source();
     rig.config("chat", source, &["prod"]);
-    rig.hub.set_view(source, &fleet(&[("prod", 8_000)]));
+    rig.hub.set_view(source, &fleet(&[("prod", 4_000)]));
     // Its window is full after a part of the first view; it goes on reporting.
     let mut slow = rig.router("ns/chat/slow").await;
     let mut quick = rig.router("ns/chat/quick").await;
     quick.view().await;
-    let changes: u64 = 40;
+    let changes: u64 = 20;
     let mut worst = Duration::ZERO;
     for more in 1..=changes {
         rig.hub
-            .set_view(source, &fleet(&[("prod", 8_000), ("prod-legacy", more)]));
+            .set_view(source, &fleet(&[("prod", 4_000), ("prod-legacy", more)]));
         let began = Instant::now();
         while quick.view().await.id.number < more + 1 {}
         worst = worst.max(began.elapsed());
@@ -166,10 +166,18 @@ async fn a_router_that_does_not_read_holds_nobody_and_then_gets_the_newest() {
 
     let first = timeout(Duration::from_secs(5), slow.view()).await.unwrap();
     assert_eq!(first.id.number, 1, "what had begun is finished");
-    let second = slow.view().await;
-    assert_eq!(second.id.number, changes + 1, "and what came between is skipped");
-    assert_eq!(second.view, rig.hub.published(&key("ns", "chat")).unwrap().view);
-    assert!(rig.metric("continuum_controller_push_skipped_views_total", "") >= 38.0);
+    // A message or two were made before there was no more room; what came after them is skipped.
+    let mut updates = 1;
+    let newest = loop {
+        let next = slow.view().await;
+        updates += 1;
+        if next.id.number == changes + 1 {
+            break next;
+        }
+    };
+    assert!(updates <= 4, "{updates} updates");
+    assert_eq!(newest.view, rig.hub.published(&key("ns", "chat")).unwrap().view);
+    assert!(rig.metric("continuum_controller_push_skipped_views_total", "") >= 16.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -178,32 +186,42 @@ async fn two_hundred_routers_have_each_change() {
     let source = rig.hub.add_source();
     rig.config("chat", source, &["prod"]);
     rig.hub.set_view(source, &fleet(&[("prod", 256)]));
-    let mut routers = Vec::new();
+    // Each reads from the beginning: who says nothing for three seconds is given up.
+    let mut tasks = Vec::new();
     for number in 0..200 {
-        routers.push(rig.router(&format!("ns/chat/pod-{number}")).await);
+        let mut router = rig.router(&format!("ns/chat/pod-{number}")).await;
+        tasks.push(tokio::spawn(async move {
+            let whole = router.workers(300).await;
+            (roles(&whole.view), router)
+        }));
     }
-    let tasks: Vec<_> = routers
-        .into_iter()
-        .map(|mut router| {
-            tokio::spawn(async move {
-                let whole = router.workers(300).await;
-                (roles(&whole.view), router)
-            })
-        })
-        .collect();
     for count in 257..=300 {
         rig.hub.set_view(source, &fleet(&[("prod", count)]));
         tokio::task::yield_now().await;
-    }
-    let mut kept = Vec::new();
-    for task in tasks {
-        let (roles, router) = task.await.unwrap();
-        assert_eq!(roles, [(Role::Decode, 300)].into());
-        kept.push(router);
     }
     let newest = rig.hub.published(&key("ns", "chat")).unwrap().id;
     rig.sessions("chat", |sessions| {
         sessions.len() == 200 && sessions.iter().all(|s| s.followed && s.view == Some(newest))
     })
     .await;
+    for task in tasks {
+        let (roles, _router) = task.await.unwrap();
+        assert_eq!(roles, [(Role::Decode, 300)].into());
+    }
+}
+
+#[tokio::test]
+async fn a_router_that_reads_its_fleet_itself_gets_its_config_alone() {
+    let rig = Rig::start().await;
+    let source = rig.hub.add_source();
+    rig.hub.set_view(source, &fleet(&[("prod", 1)]));
+    rig.hub.set_fleet(&key("ns", "local"), None);
+    rig.hub.set_config(&key("ns", "local"), 3, "text");
+    let mut router = rig.router("ns/local/pod").await;
+    assert!(matches!(router.next().await.unwrap(), Message::Config(config) if config.text == "text"));
+    assert!(matches!(router.next().await.unwrap(), Message::Heartbeat(beat) if beat.view.is_none()));
+
+    // Its fleet is pushed from now on.
+    rig.config("local", source, &["prod"]);
+    assert_eq!(router.view().await.view, fleet(&[("prod", 1)]));
 }
