@@ -1,3 +1,9 @@
 //! The operator: `RouterConfig` resources in, routers running, fleet views pushed, the truth in status.
 
+pub mod auth;
+pub mod certs;
+pub mod cli;
+pub mod fleet;
+pub mod health;
+pub mod leader;
 pub mod push;

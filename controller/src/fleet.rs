@@ -1,0 +1,258 @@
+//! The fleets that this replica watches: one watch set per distinct source, shared by all that name it.
+//!
+//! What makes a source: its kind, the Kubernetes namespace, the way names match, its limits and, for Pods, the models.
+//! The Dynamo namespaces of all its users are followed together; each user is shown its own.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use continuum_config::{
+    Config,
+    model::{Discovery as Wanted, DiscoverySource, Dynamo},
+};
+use continuum_discovery::{Discovery, Status};
+use continuum_fleet::{Graphs, ids::Graph, view::FleetView};
+use continuum_messages::push::SourceState;
+use continuum_runtime::{cell::Cell, tasks::Tasks};
+use prometheus::Registry;
+use tokio::sync::watch;
+
+use crate::push::{Fleet, Hub, Key, SourceId};
+
+/// How long a source may take to stop.
+const STOP_GRACE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// What makes two sources the same one.
+#[derive(Clone, Debug, PartialEq)]
+struct Place(Wanted);
+
+/// All sources of this replica.
+pub struct Fleets {
+    hub: Arc<Hub>,
+    sources: Vec<Source>,
+    changed: watch::Sender<u64>,
+}
+
+/// One watch set.
+struct Source {
+    place: Place,
+    id: SourceId,
+    users: BTreeMap<Key, Vec<String>>,
+    config: watch::Sender<Arc<Config>>,
+    fleet: Arc<Cell<FleetView>>,
+    status: Arc<Cell<Status>>,
+    tasks: Option<Tasks>,
+}
+
+impl Fleets {
+    /// None yet.
+    #[must_use]
+    pub fn new(hub: Arc<Hub>) -> Self {
+        Self {
+            hub,
+            sources: Vec::new(),
+            changed: watch::Sender::new(0),
+        }
+    }
+
+    /// Moves when a view or the state of a source has changed.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// How the source of a `RouterConfig` fares, and the part of its fleet that is this one's.
+    #[must_use]
+    pub fn of(&self, key: &Key) -> Option<(Arc<Status>, Arc<FleetView>)> {
+        let source = self
+            .sources
+            .iter()
+            .find(|source| source.users.contains_key(key))?;
+        Some((source.status.load(), source.fleet.load()))
+    }
+
+    /// Every source with how it fares, for metrics.
+    pub fn states(&self) -> impl Iterator<Item = Arc<Status>> {
+        self.sources.iter().map(|source| source.status.load())
+    }
+
+    /// From now on `key` is shown this fleet; `None`: its routers read theirs themselves.
+    ///
+    /// # Errors
+    /// When the metrics of a source cannot be registered.
+    pub fn follow(&mut self, key: &Key, discovery: Option<&Wanted>) -> Result<(), prometheus::Error> {
+        let Some(discovery) = discovery else {
+            self.leave(key, None);
+            self.hub.set_fleet(key, None);
+            return Ok(());
+        };
+        let place = Place::of(discovery);
+        let names: Vec<String> = discovery.namespaces().into_iter().map(str::to_owned).collect();
+        let at = match self.sources.iter().position(|source| source.place == place) {
+            Some(at) => at,
+            None => {
+                let source = self.start(place.clone(), &names)?;
+                self.sources.push(source);
+                self.sources.len().saturating_sub(1)
+            }
+        };
+        let Some(source) = self.sources.get_mut(at) else {
+            return Ok(());
+        };
+        source.users.insert(key.clone(), names.clone());
+        source.refresh();
+        let graphs = names.iter().map(|name| Graph::from(name.as_str()));
+        let fleet = Fleet {
+            source: source.id,
+            graphs: Graphs::new(graphs, discovery.namespace_match.of_fleet()),
+        };
+        self.hub.set_fleet(key, Some(fleet));
+        self.leave(key, Some(&place));
+        Ok(())
+    }
+
+    /// `key` is gone.
+    pub fn remove(&mut self, key: &Key) {
+        self.leave(key, None);
+        self.hub.remove(key);
+    }
+
+    /// Takes `key` off every source but one; a source without users stops.
+    fn leave(&mut self, key: &Key, but: Option<&Place>) {
+        for source in &mut self.sources {
+            if Some(&source.place) != but && source.users.remove(key).is_some() {
+                source.refresh();
+            }
+        }
+        for mut source in self.sources.extract_if(.., |source| source.users.is_empty()) {
+            self.hub.remove_source(source.id);
+            if let Some(tasks) = source.tasks.take() {
+                tokio::spawn(tasks.drain(STOP_GRACE, std::future::pending()));
+            }
+        }
+    }
+
+    fn start(&self, place: Place, names: &[String]) -> Result<Source, prometheus::Error> {
+        let tasks = Tasks::new();
+        let spawner = tasks.spawner();
+        let (config, receiver) = watch::channel(place.config(names.to_vec()));
+        // Of its own: the families of a router's discovery speak of one source.
+        let discovery = Discovery::spawn(&spawner, receiver, &Registry::new())?;
+        let id = self.hub.add_source();
+        let (fleet, status) = (discovery.fleet(), discovery.status());
+        spawner.essential("fleet view to routers", {
+            let publisher = Publisher {
+                hub: Arc::clone(&self.hub),
+                id,
+                fleet: Arc::clone(&fleet),
+                status: Arc::clone(&status),
+                changed: self.changed.clone(),
+            };
+            |stop| async move {
+                stop.run_until_cancelled(publisher.run()).await;
+                Ok(())
+            }
+        });
+        Ok(Source {
+            place,
+            id,
+            users: BTreeMap::new(),
+            config,
+            fleet,
+            status,
+            tasks: Some(tasks),
+        })
+    }
+}
+
+impl Source {
+    /// Follows the Dynamo namespaces of its present users.
+    fn refresh(&self) {
+        let mut names: Vec<String> = self.users.values().flatten().cloned().collect();
+        names.sort();
+        names.dedup();
+        if names.is_empty() {
+            return;
+        }
+        let next = self.place.config(names);
+        self.config.send_if_modified(|now| {
+            let differs = **now != *next;
+            *now = next;
+            differs
+        });
+    }
+}
+
+impl Place {
+    fn of(discovery: &Wanted) -> Self {
+        let mut place = discovery.clone();
+        place.kubernetes.dynamo_namespace = String::new();
+        place.kubernetes.dynamo_namespaces = Vec::new();
+        if place.source == DiscoverySource::Kubernetes {
+            // Cards tell the models.
+            place.kubernetes.model = None;
+            place.kubernetes.models = Vec::new();
+        }
+        // Nothing of the other sources matters.
+        place.etcd = Wanted::default().etcd;
+        place.file = Wanted::default().file;
+        Self(place)
+    }
+
+    /// The configuration of its watcher. Always a list: coming and going namespaces then leave the others alone.
+    fn config(&self, names: Vec<String>) -> Arc<Config> {
+        let mut discovery = self.0.clone();
+        discovery.kubernetes.dynamo_namespaces = names;
+        Arc::new(Config {
+            dynamo: Dynamo {
+                enabled: true,
+                discovery,
+                ..Dynamo::default()
+            },
+            ..Config::default()
+        })
+    }
+}
+
+/// Hands what one source finds to the hub.
+struct Publisher {
+    hub: Arc<Hub>,
+    id: SourceId,
+    fleet: Arc<Cell<FleetView>>,
+    status: Arc<Cell<Status>>,
+    changed: watch::Sender<u64>,
+}
+
+impl Publisher {
+    async fn run(self) {
+        let (mut views, mut states) = (self.fleet.subscribe(), self.status.subscribe());
+        loop {
+            views.borrow_and_update();
+            states.borrow_and_update();
+            let status = self.status.load();
+            self.hub.set_source_state(self.id, state_of(&status));
+            // Before the first full list there is nothing that a router should take for the fleet.
+            if status.first_sync {
+                self.hub.set_view(self.id, &self.fleet.load());
+            }
+            self.changed
+                .send_modify(|number| *number = number.wrapping_add(1));
+            tokio::select! {
+                changed = views.changed() => if changed.is_err() { return },
+                changed = states.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+}
+
+fn state_of(status: &Status) -> SourceState {
+    SourceState {
+        kind: status
+            .source
+            .map(|kind| kind.as_str().to_owned())
+            .unwrap_or_default(),
+        connected: status.connected,
+        synced: status.synced,
+        stale: status.stale,
+        last_error: status.last_error.clone().unwrap_or_default(),
+    }
+}
