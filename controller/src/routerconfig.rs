@@ -1,0 +1,3 @@
+//! A `RouterConfig`, from what a user wrote to what runs: dereference, validate, build, apply, status.
+
+pub mod names;
