@@ -23,6 +23,7 @@ pub const DEFAULT_REPLICAS: i32 = 2;
 /// Routers in front of a Dynamo fleet.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::duplicated_attributes, reason = "the columns of one table")]
 #[kube(
     group = "router.continuum.dev",
     version = "v1alpha1",
