@@ -95,14 +95,14 @@ fn reason(merged: &Merged, condition: ConditionType) -> (String, String) {
 fn source_of(facts: &mut Facts) -> &mut push::SourceState {
     match &mut facts.fleet {
         Fleet::Pushed { source, .. } => source,
-        other => panic!("{other:?}"),
+        other @ (Fleet::NotWatched | Fleet::Off | Fleet::Local { .. }) => panic!("{other:?}"),
     }
 }
 
 fn counts_of(facts: &mut Facts) -> &mut push::FleetCounts {
     match &mut facts.fleet {
         Fleet::Pushed { counts, .. } => counts,
-        other => panic!("{other:?}"),
+        other @ (Fleet::NotWatched | Fleet::Off | Fleet::Local { .. }) => panic!("{other:?}"),
     }
 }
 
