@@ -6,39 +6,37 @@ mod limits;
 pub mod render;
 pub mod validate;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use continuum_crds::conditions::Reason;
+use continuum_crds::{conditions::Reason, spec::PullPolicy};
+
+use crate::cli::{Cli, Namespaces};
 
 /// What the operator was started with, as far as RouterConfigs depend on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The namespaces whose fleets a RouterConfig elsewhere may name. Its own is always allowed.
-    pub fleet_namespaces: Allowed,
+    pub fleet_namespaces: Namespaces,
     /// The image of routers, where a RouterConfig does not name another.
     pub router_image: String,
+    /// The pull policy of that image, where a RouterConfig does not name another.
+    pub pull_policy: Option<PullPolicy>,
     /// Where routers reach the controllers: `https://<service>.<namespace>.svc:9443`.
     pub push_endpoint: String,
     /// Whether the cluster has the PodMonitor API.
     pub pod_monitors: bool,
 }
 
-/// A list of namespaces, or all of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Allowed {
-    /// Every namespace.
-    All,
-    /// These.
-    Names(BTreeSet<String>),
-}
-
-impl Allowed {
-    /// Whether the namespace is one of them.
+impl Settings {
+    /// What was written on the command line. Whether there are PodMonitors is not known by it.
     #[must_use]
-    pub fn has(&self, namespace: &str) -> bool {
-        match self {
-            Self::All => true,
-            Self::Names(names) => names.contains(namespace),
+    pub fn of(cli: &Cli) -> Self {
+        Self {
+            fleet_namespaces: cli.foreign_fleets(),
+            router_image: cli.router_image.clone(),
+            pull_policy: cli.router_image_pull_policy.as_deref().and_then(PullPolicy::of),
+            push_endpoint: cli.push_endpoint.clone(),
+            pod_monitors: false,
         }
     }
 }
@@ -82,3 +80,8 @@ pub fn labels(router_config: &str) -> BTreeMap<String, String> {
 
 /// The field manager of everything that the operator applies, and the value of the label `managed-by`.
 pub const MANAGER: &str = "continuum-controller";
+
+/// On children outside the RouterConfig's namespace, where no owner reference can be: the owner's namespace.
+pub const OWNER_NAMESPACE: &str = "router.continuum.dev/owner-namespace";
+/// On children outside the RouterConfig's namespace: the owner's uid.
+pub const OWNER_UID: &str = "router.continuum.dev/owner-uid";

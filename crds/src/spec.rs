@@ -233,6 +233,14 @@ pub enum PullPolicy {
 }
 
 impl PullPolicy {
+    /// The policy that the word names.
+    #[must_use]
+    pub fn of(word: &str) -> Option<Self> {
+        [Self::Always, Self::IfNotPresent, Self::Never]
+            .into_iter()
+            .find(|policy| policy.as_str() == word)
+    }
+
     /// The word of a pod's `imagePullPolicy`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

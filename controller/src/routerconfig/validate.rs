@@ -113,7 +113,7 @@ pub fn validate(object: &RouterConfig, settings: &Settings) -> Result<Accepted, 
     literal(&opaque, &fleet)?;
     if let Some(namespace) = fleet.namespace()
         && namespace != own
-        && !settings.fleet_namespaces.has(namespace)
+        && !settings.fleet_namespaces.contains(namespace)
     {
         return Err(Rejected {
             reason: Reason::FleetNamespaceNotAllowed,

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::{Child, pod_monitor};
 use crate::routerconfig::{
-    Settings, child_name, labels,
+    OWNER_NAMESPACE, OWNER_UID, Settings, child_name, labels,
     render::{CA_KEY, CONFIG_KEY, HTTP_PORT, METRICS_PORT},
     selector,
     validate::{Accepted, Fleet},
@@ -104,10 +104,10 @@ impl Make<'_> {
             return self.own::<K>(data);
         }
         let mut labels = labels(self.name());
-        labels.insert(
-            "router.continuum.dev/namespace".to_owned(),
-            self.namespace().to_owned(),
-        );
+        labels.insert(OWNER_NAMESPACE.to_owned(), self.namespace().to_owned());
+        if let Some(uid) = &self.object.metadata.uid {
+            labels.insert(OWNER_UID.to_owned(), uid.clone());
+        }
         let metadata = ObjectMeta {
             // Two RouterConfigs of one name may read one fleet from two namespaces.
             name: Some(format!("{}.{}", self.namespace(), child_name(self.name()))),

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde_json::{Map, Value, json};
 
 use super::{children::without_null, merge};
+use crate::auth::AUDIENCE;
 use crate::routerconfig::{
     Rejected, Settings, child_name, labels,
     limits::{PRE_STOP_SECONDS, STATE_VOLUME, TERMINATION_MARGIN_SECONDS, TOKEN_SECONDS},
@@ -14,8 +15,6 @@ use crate::routerconfig::{
     validate::Fleet,
 };
 
-/// The audience of the token that routers show to the controllers.
-pub(crate) const AUDIENCE: &str = "continuum-router-controller";
 /// The router's container.
 pub(crate) const CONTAINER: &str = "router";
 /// The annotation that changes when routers must be started anew for their configuration.
@@ -94,7 +93,7 @@ fn base(object: &RouterConfig, config: &Config, fleet: &Fleet, hash: &str, setti
     let container = without_null(json!({
         "name": CONTAINER,
         "image": reference(&image, &settings.router_image),
-        "imagePullPolicy": image.pull_policy.map(|policy| policy.as_str()),
+        "imagePullPolicy": image.pull_policy.or(settings.pull_policy).map(|policy| policy.as_str()),
         "args": ["--config", format!("{CONFIG_DIR}/{CONFIG_KEY}")],
         "ports": [
             { "name": "http", "containerPort": HTTP_PORT, "protocol": "TCP" },
