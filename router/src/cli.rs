@@ -14,8 +14,7 @@ use continuum_config::Build;
 /// What this program can do, as its features and its state have it.
 pub const BUILD: Build = Build {
     dynamo: cfg!(feature = "dynamo"),
-    // They come with the operator.
-    kubernetes: false,
+    kubernetes: cfg!(feature = "dynamo"),
     // Parsed and validated, not served yet, whatever the features say.
     dynamo_kv: false,
     dynamo_event_bus: false,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use crate::limits::PEER_TEXT_BYTES;
 
 /// The end of a pass.
@@ -71,6 +71,69 @@ pub enum Error {
     /// The source is known to the config but not to this build or release.
     #[error("this build cannot read the source `{0}`")]
     Unsupported(&'static str),
+    /// Neither a ServiceAccount nor a kubeconfig that can be used.
+    #[error("no usable Kubernetes credentials: {why}; mount a ServiceAccount token, or set KUBECONFIG")]
+    NoCredentials {
+        /// What is wrong with each.
+        why: String,
+    },
+    /// The API server could not be reached.
+    #[error("the Kubernetes API server cannot be reached: {why}")]
+    ApiUnreachable {
+        /// What happened.
+        why: String,
+    },
+    /// The API server does not know us.
+    #[error(
+        "the Kubernetes API server does not accept the credentials: renew the token or the kubeconfig's user"
+    )]
+    Unauthorized,
+    /// A Role is missing.
+    #[error(
+        "the Kubernetes API server does not permit to {verb} {resource} in namespace `{namespace}`: grant get, list and \
+         watch on `{resource}` (API group `{group}`) there with a Role and a RoleBinding"
+    )]
+    Forbidden {
+        /// `list` or `watch`.
+        verb: &'static str,
+        /// The resource's plural.
+        resource: &'static str,
+        /// Its API group; empty for the core group.
+        group: &'static str,
+        /// The Kubernetes namespace.
+        namespace: String,
+    },
+    /// Dynamo's custom resource is not there.
+    #[error(
+        "the cluster does not know dynamoworkermetadatas.nvidia.com: install Dynamo's custom resource definitions, or \
+         use `source: kubernetes_pods`"
+    )]
+    NotInstalled,
+    /// The start of a list or watch has been compacted away: a full list follows.
+    #[error(
+        "the Kubernetes API server no longer has the resource version that the list or watch started from"
+    )]
+    Expired,
+    /// An object, or the answer around it, is larger than we read.
+    #[error("an answer with {resource} is larger than the router reads")]
+    TooLarge {
+        /// The resource's plural.
+        resource: &'static str,
+    },
+    /// An answer that is no Kubernetes list or event.
+    #[error("the answer with {resource} cannot be read: {why}; is this a Kubernetes API server?")]
+    Garbled {
+        /// The resource's plural.
+        resource: &'static str,
+        /// Where reading failed.
+        why: String,
+    },
+    /// Anything else that the API server said.
+    #[error("the Kubernetes API server answered: {why}")]
+    ApiServer {
+        /// As it says.
+        why: String,
+    },
     /// Anything else that the server said.
     #[error("etcd answered: {why}")]
     Server {
@@ -106,6 +169,24 @@ pub enum ErrorKind {
     Store,
     /// [`Error::Unsupported`]
     Unsupported,
+    /// [`Error::NoCredentials`]
+    NoCredentials,
+    /// [`Error::ApiUnreachable`]
+    ApiUnreachable,
+    /// [`Error::Unauthorized`]
+    Unauthorized,
+    /// [`Error::Forbidden`]
+    Forbidden,
+    /// [`Error::NotInstalled`]
+    NotInstalled,
+    /// [`Error::Expired`]
+    Expired,
+    /// [`Error::TooLarge`]
+    TooLarge,
+    /// [`Error::Garbled`]
+    Garbled,
+    /// [`Error::ApiServer`]
+    ApiServer,
     /// [`Error::Server`]
     Server,
 }
@@ -127,12 +208,21 @@ impl Error {
             Self::Tls { .. } => ErrorKind::Tls,
             Self::Store { .. } => ErrorKind::Store,
             Self::Unsupported(_) => ErrorKind::Unsupported,
+            Self::NoCredentials { .. } => ErrorKind::NoCredentials,
+            Self::ApiUnreachable { .. } => ErrorKind::ApiUnreachable,
+            Self::Unauthorized => ErrorKind::Unauthorized,
+            Self::Forbidden { .. } => ErrorKind::Forbidden,
+            Self::NotInstalled => ErrorKind::NotInstalled,
+            Self::Expired => ErrorKind::Expired,
+            Self::TooLarge { .. } => ErrorKind::TooLarge,
+            Self::Garbled { .. } => ErrorKind::Garbled,
+            Self::ApiServer { .. } => ErrorKind::ApiServer,
             Self::Server { .. } => ErrorKind::Server,
         }
     }
 }
 
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 /// Text of a peer, cut to a length that a log line can bear and freed of control characters.
 pub(crate) fn peer_text(text: &str) -> String {
     text.chars()

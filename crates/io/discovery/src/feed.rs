@@ -6,7 +6,7 @@ use std::{
 };
 
 use continuum_fleet::{
-    EventKind, Note, Notes, Reducer, Settings, ids::Graph, limits::Limits, notes::Level, view::FleetView,
+    EventKind, Note, Notes, Reducer, ids::Graph, limits::Limits, notes::Level, view::FleetView,
 };
 use continuum_runtime::cell::Cell;
 use jiff::Timestamp;
@@ -35,12 +35,11 @@ pub(crate) struct SharedFeed(Arc<Mutex<Feed>>);
 
 impl SharedFeed {
     pub(crate) fn new(
-        settings: Settings,
+        reducer: Reducer,
         cell: Arc<Cell<FleetView>>,
         metrics: Metrics,
         mirror: Option<Mirror>,
     ) -> Self {
-        let reducer = Reducer::new(settings);
         Self(Arc::new(Mutex::new(Feed {
             reducer,
             cell,
@@ -85,6 +84,7 @@ impl Feed {
             }
         }
         self.lost(seed.lost);
+        self.report(&seed.notes);
         let notes = self
             .reducer
             .reset(seed.entries.iter().map(|(k, v)| (k, v)), Timestamp::now());
@@ -97,6 +97,7 @@ impl Feed {
     /// Applies changes without publishing: the caller publishes once for all that are at hand.
     pub(crate) fn apply(&mut self, batch: Batch) {
         self.lost(batch.lost);
+        self.report(&batch.notes);
         let now = Timestamp::now();
         if let Some(mirror) = &mut self.mirror {
             batch.changes.iter().for_each(|change| mirror.apply(change));

@@ -53,6 +53,7 @@ impl Source for FileStore {
             Seed {
                 entries,
                 lost: batch.lost,
+                ..Seed::default()
             },
             watch,
         ))

@@ -32,6 +32,33 @@ pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
 /// A watch that has not answered that for this long is dead, whatever TCP says.
 pub const PROGRESS_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Metadata resources of one page: cards make them large.
+pub const METADATA_PAGE: u32 = 32;
+
+/// EndpointSlices, and Pods, of one page.
+pub const OBJECT_PAGE: u32 = 500;
+
+/// The largest page of Kubernetes objects that is read. A page beyond it is asked for again in halves; etcd behind
+/// the API server refuses single objects above 1.5 MiB by default.
+pub const MAX_PAGE_BYTES: usize = 64 * 1024 * 1024;
+
+/// The largest event of a Kubernetes watch, which is one object.
+pub const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
+
+/// The largest error answer of the API server that is read for its message.
+pub const MAX_STATUS_BYTES: usize = 64 * 1024;
+
+/// After this long the API server is asked to end a watch, so that every list is renewed now and then.
+pub const WATCH_LENGTH: Duration = Duration::from_secs(290);
+
+/// How much earlier the API server may end a watch without it being a failure: its clock starts when the request
+/// reaches it, and proxies round.
+pub const WATCH_LENGTH_SLACK: Duration = Duration::from_secs(2);
+
+/// A Kubernetes watch that has said nothing for this long is dead, whatever TCP says: [`WATCH_LENGTH`] and a share
+/// for a slow end.
+pub const WATCH_IDLE: Duration = Duration::from_secs(320);
+
 /// Changes applied before a view is published although more are queued: bounds how late a view can be, and how long
 /// a thread that also carries streams is busy with it.
 pub const COALESCED_CHANGES: usize = 512;

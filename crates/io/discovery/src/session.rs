@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     error::{Error, ErrorKind},
     feed::SharedFeed,
-    limits::{COALESCED_CHANGES, SAID, SEED_TIMEOUT},
+    limits::{COALESCED_CHANGES, SAID, SEED_TIMEOUT, WATCH_LENGTH},
     metrics::Metrics,
-    source::{Source, SourceKind, Watch},
+    source::{Over, Source, SourceKind, Watch},
     status::Status,
 };
 
@@ -32,6 +32,18 @@ enum End {
     Failed(Error),
     /// A full list would bring back records that a cap had refused.
     Relist,
+    /// The source ended the pass as planned.
+    Planned(Over),
+}
+
+impl End {
+    /// Whether the source still counts as connected while the next pass lists: nothing is wrong with it.
+    const fn keeps_connection(&self) -> bool {
+        match self {
+            Self::Planned(_) => true,
+            Self::Failed(_) | Self::Relist => false,
+        }
+    }
 }
 
 /// Runs passes until `stop`. A pass that cannot begin or ends leaves the last view in place.
@@ -48,6 +60,9 @@ pub(crate) async fn drive<S: Source>(
             () = stop.cancelled() => break,
             end = pass(&mut source, &outlet, &mut backoff, &mut said, &stop) => end,
         };
+        if !end.keeps_connection() {
+            outlet.status.update(|status| status.connected = false);
+        }
         let delay = backoff.delay();
         report(&end, delay, &outlet, &mut said);
         tokio::select! {
@@ -85,6 +100,7 @@ async fn pass<S: Source>(
     }
     outlet.feed.lock().publish();
     let up = Instant::now();
+    let renewed = outlet.status.load().connected;
     outlet.metrics.resynced(outlet.kind, up - began);
     outlet.status.update(|status| {
         status.connected = true;
@@ -93,15 +109,18 @@ async fn pass<S: Source>(
         status.stale = false;
         status.last_error = None;
     });
-    tracing::info!(
-        source = outlet.kind.as_str(),
-        records,
-        took_ms = u64::try_from((up - began).as_millis()).unwrap_or(u64::MAX),
-        "discovery is in sync"
+    let (source, took_ms) = (
+        outlet.kind.as_str(),
+        u64::try_from((up - began).as_millis()).unwrap_or(u64::MAX),
     );
+    if renewed {
+        tracing::debug!(source, records, took_ms, "discovery has listed its source again");
+    } else {
+        tracing::info!(source, records, took_ms, "discovery is in sync");
+    }
     let end = follow(watch, &outlet.feed, up + backoff.max()).await;
-    outlet.status.update(|status| status.connected = false);
-    backoff.session_ended(up.elapsed());
+    // Sessions that end by plan are sound, however long failures may wait.
+    backoff.session_ended_after(up.elapsed(), backoff.max().min(WATCH_LENGTH));
     said.clear();
     end
 }
@@ -117,10 +136,12 @@ async fn follow(mut watch: impl Watch, feed: &SharedFeed, may_relist: Instant) -
             Err(error) => return End::Failed(error),
         };
         let mut applied = 0;
+        let mut over = None;
         let failed = loop {
             applied += batch.changes.len();
+            over = over.or(batch.over);
             feed.lock().apply(batch);
-            if applied >= COALESCED_CHANGES {
+            if over.is_some() || applied >= COALESCED_CHANGES {
                 break None;
             }
             match at_hand(watch.next()).await {
@@ -137,6 +158,9 @@ async fn follow(mut watch: impl Watch, feed: &SharedFeed, may_relist: Instant) -
         if let Some(error) = failed {
             return End::Failed(error);
         }
+        if let Some(over) = over {
+            return End::Planned(over);
+        }
         if wants_reset && Instant::now() >= may_relist {
             return End::Relist;
         }
@@ -147,6 +171,16 @@ fn report(end: &End, delay: Duration, outlet: &Outlet, said: &mut Said<ErrorKind
     let retry_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
     let source = outlet.kind.as_str();
     match end {
+        End::Planned(Over::Turn) => {
+            tracing::debug!(source, retry_ms, "the watch has had its time, listing anew")
+        }
+        End::Planned(Over::Widen) => {
+            tracing::info!(
+                source,
+                retry_ms,
+                "the fleet needs more to be watched, listing anew"
+            );
+        }
         End::Relist => tracing::info!(
             source,
             retry_ms,

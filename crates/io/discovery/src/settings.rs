@@ -4,9 +4,14 @@ use std::{path::PathBuf, time::Duration};
 
 use continuum_config::{
     Config,
-    model::{DiscoverySource, Upstream},
+    model::{Discovery, DiscoveryLimits, DiscoverySource, Upstream},
 };
-use continuum_fleet::{NamespaceMatch, ids::Graph, limits::Limits};
+use continuum_fleet::{
+    NamespaceMatch, Reducer,
+    ids::Graph,
+    kubernetes::{self, pods},
+    limits::Limits,
+};
 
 #[cfg(feature = "etcd")]
 use crate::etcd;
@@ -37,10 +42,16 @@ pub(crate) enum Place {
     File {
         root: PathBuf,
     },
+    Kubernetes {
+        namespace: String,
+        limits: kubernetes::Limits,
+    },
+    KubernetesPods {
+        namespace: String,
+        fleet: pods::Settings,
+    },
     /// Controllers watch this kind and push the view.
     Controller(SourceKind),
-    /// A source that this build or release cannot read; its settings do not matter here.
-    Unsupported(SourceKind),
 }
 
 impl Settings {
@@ -56,8 +67,11 @@ impl Settings {
             DiscoverySource::File => Place::File {
                 root: discovery.file.path.clone().unwrap_or_default(),
             },
-            DiscoverySource::Kubernetes => Place::Unsupported(SourceKind::Kubernetes),
-            DiscoverySource::KubernetesPods => Place::Unsupported(SourceKind::KubernetesPods),
+            DiscoverySource::Kubernetes => Place::Kubernetes {
+                namespace: discovery.kubernetes.namespace.clone(),
+                limits: resources(&discovery.limits),
+            },
+            DiscoverySource::KubernetesPods => Place::pods(discovery),
             DiscoverySource::Controller => {
                 let upstream = config
                     .controller
@@ -91,8 +105,9 @@ impl Settings {
         match &self.place {
             Place::Etcd { .. } => SourceKind::Etcd,
             Place::File { .. } => SourceKind::File,
+            Place::Kubernetes { .. } => SourceKind::Kubernetes,
+            Place::KubernetesPods { .. } => SourceKind::KubernetesPods,
             Place::Controller(_) => SourceKind::Controller,
-            Place::Unsupported(kind) => *kind,
         }
     }
 
@@ -100,7 +115,10 @@ impl Settings {
     pub(crate) const fn signals(&self) -> Signals {
         match &self.place {
             Place::Controller(upstream) => upstream.signals(),
-            Place::Etcd { .. } | Place::File { .. } | Place::Unsupported(_) => self.kind().signals(),
+            Place::Etcd { .. }
+            | Place::File { .. }
+            | Place::Kubernetes { .. }
+            | Place::KubernetesPods { .. } => self.kind().signals(),
         }
     }
 
@@ -108,7 +126,10 @@ impl Settings {
     pub(crate) const fn upstream(&self) -> Option<SourceKind> {
         match &self.place {
             Place::Controller(upstream) => Some(*upstream),
-            Place::Etcd { .. } | Place::File { .. } | Place::Unsupported(_) => None,
+            Place::Etcd { .. }
+            | Place::File { .. }
+            | Place::Kubernetes { .. }
+            | Place::KubernetesPods { .. } => None,
         }
     }
 
@@ -116,16 +137,23 @@ impl Settings {
     pub(crate) const fn supported(&self) -> bool {
         match &self.place {
             Place::Etcd { .. } => cfg!(feature = "etcd"),
+            Place::Kubernetes { .. } | Place::KubernetesPods { .. } => cfg!(feature = "kubernetes"),
             Place::File { .. } | Place::Controller(_) => true,
-            Place::Unsupported(_) => false,
         }
     }
 
-    pub(crate) fn reducer(&self) -> continuum_fleet::Settings {
-        continuum_fleet::Settings {
+    /// Joins the records of this source.
+    pub(crate) fn reducer(&self) -> Reducer {
+        let reducer = Reducer::new(continuum_fleet::Settings {
             namespaces: self.namespaces.clone(),
             namespace_match: self.namespace_match,
             limits: self.limits,
+        });
+        match &self.place {
+            Place::KubernetesPods { .. } => reducer.without_cards(),
+            Place::Etcd { .. } | Place::File { .. } | Place::Kubernetes { .. } | Place::Controller(_) => {
+                reducer
+            }
         }
     }
 
@@ -135,7 +163,11 @@ impl Settings {
             Place::Etcd { endpoints, .. } => endpoints.join(","),
             Place::File { root } => root.display().to_string(),
             Place::Controller(upstream) => upstream.as_str().to_owned(),
-            Place::Unsupported(_) => String::new(),
+            Place::Kubernetes { namespace, .. } => namespace.clone(),
+            // Pods do not say what they serve: records of other models are of another fleet.
+            Place::KubernetesPods { namespace, fleet } => {
+                format!("{namespace} {:?} {:?}", fleet.model, fleet.models)
+            }
         };
         let names: Vec<&str> = self.namespaces.iter().map(Graph::as_str).collect();
         format!(
@@ -148,6 +180,25 @@ impl Settings {
 }
 
 impl Place {
+    fn pods(discovery: &Discovery) -> Self {
+        let kubernetes = &discovery.kubernetes;
+        let models = kubernetes.models.iter().map(|of| pods::ModelOf {
+            component: of.component.clone(),
+            model: of.model.clone(),
+            namespace: of.dynamo_namespace.clone(),
+        });
+        Self::KubernetesPods {
+            namespace: kubernetes.namespace.clone(),
+            fleet: pods::Settings {
+                namespaces: discovery.namespaces().into_iter().map(str::to_owned).collect(),
+                generations: discovery.namespace_match.of_fleet() == NamespaceMatch::Generation,
+                model: kubernetes.model.clone(),
+                models: models.collect(),
+                limits: resources(&discovery.limits),
+            },
+        }
+    }
+
     fn etcd(etcd: &continuum_config::model::Etcd) -> Self {
         let tls = etcd.tls.as_ref().map(|tls| Tls {
             ca_cert: tls.ca_cert.clone(),
@@ -169,6 +220,13 @@ impl Place {
     }
 }
 
+fn resources(limits: &DiscoveryLimits) -> kubernetes::Limits {
+    kubernetes::Limits {
+        resources: usize::try_from(limits.max_resources).unwrap_or(usize::MAX),
+        bytes: usize::try_from(limits.max_resource_bytes).unwrap_or(usize::MAX),
+    }
+}
+
 #[cfg(feature = "etcd")]
 impl Settings {
     /// Settings of the etcd source.
@@ -179,7 +237,10 @@ impl Settings {
                 auth: auth.clone(),
                 ..etcd::Settings::new(endpoints.clone(), self.namespaces.clone(), self.namespace_match)
             }),
-            Place::File { .. } | Place::Controller(_) | Place::Unsupported(_) => None,
+            Place::File { .. }
+            | Place::Kubernetes { .. }
+            | Place::KubernetesPods { .. }
+            | Place::Controller(_) => None,
         }
     }
 }

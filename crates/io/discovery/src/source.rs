@@ -4,7 +4,7 @@
 
 use std::future::Future;
 
-use continuum_fleet::Change;
+use continuum_fleet::{Change, Notes};
 
 use crate::error::Error;
 
@@ -80,6 +80,8 @@ pub struct Seed {
     pub entries: Entries,
     /// What could not.
     pub lost: Lost,
+    /// What the source found worth saying.
+    pub notes: Notes,
 }
 
 /// What happened since the list or since the last batch.
@@ -89,6 +91,19 @@ pub struct Batch {
     pub changes: Vec<Change>,
     /// What could not be read.
     pub lost: Lost,
+    /// What the source found worth saying.
+    pub notes: Notes,
+    /// The pass ends after these changes, as planned; the next one lists everything again.
+    pub over: Option<Over>,
+}
+
+/// An end of a pass that is no failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// The server ended a watch when it had been asked to.
+    Turn,
+    /// More has to be listed and watched than before.
+    Widen,
 }
 
 /// Records that a source could not hand over. Counted, never fatal.
@@ -111,6 +126,7 @@ pub trait Source: Send {
 
 /// The changes of one pass.
 pub trait Watch: Send {
-    /// Waits for the next changes; an error ends the pass. Cancel-safe: a dropped call loses nothing.
+    /// Waits for the next changes; an error, or a batch that says so, ends the pass. Cancel-safe: a dropped call loses
+    /// nothing.
     fn next(&mut self) -> impl Future<Output = Result<Batch, Error>> + Send;
 }

@@ -18,9 +18,12 @@ use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "etcd")]
 use crate::etcd::Etcd;
+#[cfg(feature = "kubernetes")]
+use crate::k8s::{self, Kubernetes, KubernetesPods};
 use crate::{
     feed::SharedFeed,
     file::FileStore,
+    k8s::Credentials,
     limits::STOP_GRACE,
     metrics::Metrics,
     pushed::{self, Pushed},
@@ -51,6 +54,19 @@ impl Discovery {
         Self::spawn_with(spawner, config, registry, None)
     }
 
+    /// As [`Self::spawn`], with credentials for the Kubernetes sources other than those that are found.
+    ///
+    /// # Errors
+    /// When discovery metrics are registered already.
+    pub fn spawn_as(
+        spawner: &Spawner,
+        config: watch::Receiver<Arc<Config>>,
+        registry: &Registry,
+        credentials: Credentials,
+    ) -> Result<Self, prometheus::Error> {
+        Self::begin(spawner, config, registry, None, credentials)
+    }
+
     /// As [`Self::spawn`]; with the source `controller` the fleet is what `pushed` holds.
     ///
     /// # Errors
@@ -60,6 +76,16 @@ impl Discovery {
         config: watch::Receiver<Arc<Config>>,
         registry: &Registry,
         pushed: Option<watch::Receiver<Pushed>>,
+    ) -> Result<Self, prometheus::Error> {
+        Self::begin(spawner, config, registry, pushed, Credentials::default())
+    }
+
+    fn begin(
+        spawner: &Spawner,
+        config: watch::Receiver<Arc<Config>>,
+        registry: &Registry,
+        pushed: Option<watch::Receiver<Pushed>>,
+        credentials: Credentials,
     ) -> Result<Self, prometheus::Error> {
         let this = Self {
             fleet: Arc::default(),
@@ -72,6 +98,7 @@ impl Discovery {
             status: Arc::clone(&this.status),
             metrics,
             pushed,
+            credentials,
             running: None,
         };
         spawner.essential("discovery", |stop| async move {
@@ -100,6 +127,8 @@ struct Supervisor {
     status: Arc<Cell<Status>>,
     metrics: Metrics,
     pushed: Option<watch::Receiver<Pushed>>,
+    /// Who we are to the API server.
+    credentials: Credentials,
     running: Option<Running>,
 }
 
@@ -324,10 +353,27 @@ impl Supervisor {
                 let most = u64::try_from(settings.limits.record_bytes).unwrap_or(u64::MAX);
                 Some(self.watcher(FileStore::new(root.clone(), most), outlet, backoff, keep))
             }
+            #[cfg(feature = "kubernetes")]
+            Place::Kubernetes { namespace, limits } => {
+                let source = Kubernetes::new(self.cluster(namespace, *limits));
+                Some(self.watcher(source, outlet, backoff, keep))
+            }
+            #[cfg(feature = "kubernetes")]
+            Place::KubernetesPods { namespace, fleet } => {
+                let source = KubernetesPods::new(self.cluster(namespace, fleet.limits), fleet.clone());
+                Some(self.watcher(source, outlet, backoff, keep))
+            }
+            #[cfg(not(feature = "kubernetes"))]
+            Place::Kubernetes { .. } | Place::KubernetesPods { .. } => self.unsupported(settings),
             #[cfg(not(feature = "etcd"))]
             Place::Etcd { .. } => self.unsupported(settings),
-            Place::Controller(_) | Place::Unsupported(_) => self.unsupported(settings),
+            Place::Controller(_) => self.unsupported(settings),
         }
+    }
+
+    #[cfg(feature = "kubernetes")]
+    fn cluster(&self, namespace: &str, limits: continuum_fleet::kubernetes::Limits) -> k8s::Settings {
+        k8s::Settings::new(self.credentials.clone(), namespace.to_owned(), limits)
     }
 
     /// Shows what controllers push. A view of another kind of source is not shown until theirs comes; among their own

@@ -2,7 +2,9 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use continuum_fleet::{Change, NamespaceMatch, Settings, ids::Graph, limits::Limits, view::FleetView};
+use continuum_fleet::{
+    Change, NamespaceMatch, Reducer, Settings, ids::Graph, limits::Limits, view::FleetView,
+};
 use continuum_runtime::cell::Cell;
 use prometheus::Registry;
 use tokio::time::{Instant, sleep};
@@ -12,7 +14,7 @@ use crate::{
     feed::SharedFeed,
     metrics::Metrics,
     session::Outlet,
-    source::{Batch, Entries, Seed, Source, SourceKind, Watch},
+    source::{Batch, Entries, Over, Seed, Source, SourceKind, Watch},
     status::Status,
 };
 
@@ -38,7 +40,7 @@ pub(crate) fn delete((key, _): (String, Vec<u8>)) -> Change {
 
 /// A view with one worker in each of these namespaces.
 pub(crate) fn view(namespaces: &[&str]) -> FleetView {
-    let mut reducer = continuum_fleet::Reducer::new(Settings {
+    let mut reducer = Reducer::new(Settings {
         namespaces: namespaces.iter().map(|name| Graph::from(*name)).collect(),
         namespace_match: NamespaceMatch::Generation,
         limits: Limits::default(),
@@ -57,7 +59,7 @@ pub(crate) fn outlet() -> (Outlet, Arc<Cell<FleetView>>, Registry) {
         namespace_match: NamespaceMatch::Generation,
         limits: Limits::default(),
     };
-    let feed = SharedFeed::new(settings, Arc::clone(&fleet), metrics.clone(), None);
+    let feed = SharedFeed::new(Reducer::new(settings), Arc::clone(&fleet), metrics.clone(), None);
     (
         Outlet {
             kind: SourceKind::Etcd,
@@ -94,6 +96,12 @@ pub(crate) enum Pass {
         changes: Vec<(Duration, Change)>,
         end: Option<(Duration, Error)>,
     },
+    /// A list, and a planned end.
+    Turns {
+        list: Entries,
+        after: Duration,
+        over: Over,
+    },
 }
 
 /// A source that plays passes and notes when each began. After the last one it hangs.
@@ -115,6 +123,7 @@ impl Scripted {
 pub(crate) struct ScriptedWatch {
     changes: VecDeque<(Instant, Change)>,
     end: Option<(Instant, Error)>,
+    over: Option<(Instant, Over)>,
 }
 
 impl Source for Scripted {
@@ -125,6 +134,17 @@ impl Source for Scripted {
         match self.passes.pop_front() {
             None | Some(Pass::Hangs) => std::future::pending().await,
             Some(Pass::Fails(error)) => Err(error),
+            Some(Pass::Turns { list, after, over }) => Ok((
+                Seed {
+                    entries: list,
+                    ..Seed::default()
+                },
+                ScriptedWatch {
+                    changes: VecDeque::new(),
+                    end: None,
+                    over: Some((Instant::now() + after, over)),
+                },
+            )),
             Some(Pass::Runs { list, changes, end }) => {
                 let now = Instant::now();
                 let watch = ScriptedWatch {
@@ -133,6 +153,7 @@ impl Source for Scripted {
                         .map(|(after, change)| (now + after, change))
                         .collect(),
                     end: end.map(|(after, error)| (now + after, error)),
+                    over: None,
                 };
                 Ok((
                     Seed {
@@ -153,6 +174,13 @@ impl Watch for ScriptedWatch {
             let change = self.changes.pop_front().map(|(_, change)| change);
             return Ok(Batch {
                 changes: change.into_iter().collect(),
+                ..Batch::default()
+            });
+        }
+        if let Some((at, over)) = self.over {
+            tokio::time::sleep_until(at).await;
+            return Ok(Batch {
+                over: Some(over),
                 ..Batch::default()
             });
         }

@@ -67,6 +67,68 @@ async fn only_a_session_as_long_as_the_max_resets_the_wait() {
     assert_eq!(waits, [MS(500), SECS(29) + SECS(1), SECS(30) + MS(500), SECS(1)]);
 }
 
+/// What a source that turns over sees of its own connection: passes, and whether the status ever said otherwise.
+async fn turn(over: Over, max: Duration, then: Pass) -> (Vec<Duration>, Vec<bool>) {
+    let (outlet, _, registry) = outlet();
+    let status = Arc::clone(&outlet.status);
+    let list = || vec![instance("dynamo", 1)];
+    let source = Scripted::new([
+        lost(),
+        lost(),
+        Pass::Turns {
+            list: list(),
+            after: WATCH_LENGTH,
+            over,
+        },
+        then,
+    ]);
+    let began = Arc::clone(&source.began);
+    let stop = CancellationToken::new();
+    let backoff = Backoff::with_jitter(MS(500), max, || 1.0);
+    let task = tokio::spawn(drive(source, outlet, backoff, stop.clone()));
+    status.wait_for(|status| status.connected).await;
+    let mut seen = Vec::new();
+    status
+        .wait_for(|status| {
+            seen.push(status.connected);
+            status.passes == 5
+        })
+        .await;
+    tokio::task::yield_now().await;
+    stop.cancel();
+    task.await.unwrap();
+    drop(registry);
+    let began = began.lock().unwrap();
+    (began.windows(2).map(|pair| pair[1] - pair[0]).collect(), seen)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_planned_end_keeps_the_connection_and_forgets_failures() {
+    // A wait that may grow beyond the length of a watch: the planned end resets it none the less.
+    for max in [SECS(30), SECS(3_600)] {
+        for over in [Over::Turn, Over::Widen] {
+            let then = Pass::Turns {
+                list: vec![instance("dynamo", 1)],
+                after: WATCH_LENGTH,
+                over,
+            };
+            let (waits, seen) = turn(over, max, then).await;
+            assert_eq!(
+                waits,
+                [MS(500), SECS(1), WATCH_LENGTH + MS(500), WATCH_LENGTH + MS(500)]
+            );
+            assert!(seen.iter().all(|connected| *connected), "{seen:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_fails_after_a_planned_end_is_a_lost_connection() {
+    let (waits, seen) = turn(Over::Turn, SECS(30), lost()).await;
+    assert_eq!(waits, [MS(500), SECS(1), WATCH_LENGTH + MS(500), SECS(1)]);
+    assert_eq!(seen.last(), Some(&false));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_list_that_does_not_end_is_given_up() {
     let began = begins(vec![Pass::Hangs]).await;

@@ -39,7 +39,10 @@ fn every_setting_of_the_source_in_use_arrives() {
     assert_eq!(settings.backoff.1, Duration::from_secs(7));
     let reducer = settings.reducer();
     assert_eq!(
-        (reducer.limits.records_per_keyspace, reducer.namespace_match),
+        (
+            reducer.settings().limits.records_per_keyspace,
+            reducer.settings().namespace_match
+        ),
         (9, NamespaceMatch::Exact)
     );
     assert_eq!(
@@ -56,5 +59,6 @@ fn every_setting_of_the_source_in_use_arrives() {
     assert_eq!(settings.scope(), "file /store exact dynamo");
     assert!(settings.supported() && settings.etcd().is_none());
     config.dynamo.discovery.source = DiscoverySource::KubernetesPods;
-    assert!(!Settings::of(&config).unwrap().supported());
+    let settings = Settings::of(&config).unwrap();
+    assert_eq!(settings.supported(), cfg!(feature = "kubernetes"));
 }

@@ -1,8 +1,0 @@
-//! The truth in `status`: merged from facts without a client, written only when it differs.
-
-pub mod counts;
-pub mod facts;
-pub mod limits;
-mod merge;
-
-pub use merge::{Merged, Transition, merge};

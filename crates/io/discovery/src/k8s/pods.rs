@@ -1,0 +1,93 @@
+//! The source `kubernetes_pods`: Pods with the labels of Dynamo's operator, for where its resources may not be read.
+
+use continuum_fleet::kubernetes::pods::{self, Join};
+use tokio::task::spawn_blocking;
+
+use super::{
+    Settings,
+    client::{Connector, ENABLED, Resource},
+    objects::PodObject,
+    pass::{SharedJoin, batch, follow, lost_task, turn, unreadable},
+    watch::{Event, Events},
+};
+use crate::{
+    error::Error,
+    source::{Batch, Lost, Seed, Source, Watch},
+};
+
+/// The source.
+pub struct KubernetesPods {
+    settings: Settings,
+    selector: String,
+    connector: Connector,
+    join: SharedJoin<Join>,
+}
+
+/// The open watch of a pass.
+pub struct KubernetesPodsWatch {
+    join: SharedJoin<Join>,
+    pods: Events,
+}
+
+impl KubernetesPods {
+    /// Reads the namespace of `settings`; `fleet` says whose pods they are and what they serve.
+    #[must_use]
+    pub fn new(settings: Settings, fleet: pods::Settings) -> Self {
+        Self {
+            connector: Connector::new(settings.credentials.clone()),
+            selector: selector(&fleet.namespaces),
+            join: SharedJoin::new(Join::new(fleet)),
+            settings,
+        }
+    }
+}
+
+impl Source for KubernetesPods {
+    type Watch = KubernetesPodsWatch;
+
+    async fn open(&mut self) -> Result<(Seed, KubernetesPodsWatch), Error> {
+        let reader = self.connector.connect(&self.settings.namespace).await?;
+        let mut lost = Lost::default();
+        let (listed, pods) = follow::<PodObject>(
+            &reader,
+            Resource::Pods,
+            Some(&self.selector),
+            &self.settings,
+            &mut lost,
+        )
+        .await?;
+        let join = self.join.clone();
+        let (entries, notes) = spawn_blocking(move || {
+            join.lock()
+                .reset(listed.items.into_iter().map(Into::into).collect())
+        })
+        .await
+        .map_err(lost_task)?;
+        let watch = KubernetesPodsWatch {
+            join: self.join.clone(),
+            pods,
+        };
+        Ok((Seed { entries, lost, notes }, watch))
+    }
+}
+
+impl Watch for KubernetesPodsWatch {
+    async fn next(&mut self) -> Result<Batch, Error> {
+        let event = self.pods.next::<PodObject>().await?;
+        let mut join = self.join.lock();
+        Ok(match event {
+            Event::Put(object) => batch(join.put_pod(object.into())),
+            Event::Delete(object) => batch(join.remove_pod(&object.metadata.name)),
+            Event::Unreadable => unreadable(),
+            Event::Over => turn(),
+        })
+    }
+}
+
+/// Selects the Pods of Dynamo namespaces.
+fn selector(namespaces: &[String]) -> String {
+    format!(
+        "nvidia.com/dynamo-discovery-backend=kubernetes,{ENABLED},nvidia.com/dynamo-namespace in ({})",
+        namespaces.join(",")
+    )
+}
