@@ -7,3 +7,5 @@ pub mod fleet;
 pub mod health;
 pub mod leader;
 pub mod push;
+pub mod routerconfig;
+pub mod status;

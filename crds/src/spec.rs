@@ -23,6 +23,7 @@ pub const DEFAULT_REPLICAS: i32 = 2;
 /// Routers in front of a Dynamo fleet.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::duplicated_attributes, reason = "the columns of one table")]
 #[kube(
     group = "router.continuum.dev",
     version = "v1alpha1",
@@ -232,6 +233,14 @@ pub enum PullPolicy {
 }
 
 impl PullPolicy {
+    /// The policy that the word names.
+    #[must_use]
+    pub fn of(word: &str) -> Option<Self> {
+        [Self::Always, Self::IfNotPresent, Self::Never]
+            .into_iter()
+            .find(|policy| policy.as_str() == word)
+    }
+
     /// The word of a pod's `imagePullPolicy`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -179,6 +179,8 @@ pub enum ResourceFault {
     Id,
     /// The name is neither its pod's nor `<pod>-<container>`.
     Owner,
+    /// It belongs to a container of a pod that is not there, or may not be read.
+    NoPod,
     /// There are more objects than are kept.
     TooMany,
     /// The pod's containers register one by one, which Pods alone do not tell.
@@ -196,6 +198,7 @@ impl ResourceFault {
             Self::TooLarge => "too_large",
             Self::Id => "id",
             Self::Owner => "owner",
+            Self::NoPod => "no_pod",
             Self::TooMany => "too_many",
             Self::ContainerMode => "container_mode",
             Self::SameId => "same_id",
@@ -208,7 +211,7 @@ impl ResourceFault {
         match self {
             Self::Data => EventKind::Malformed,
             Self::Id => EventKind::Mismatch,
-            Self::Owner | Self::ContainerMode => EventKind::Refused,
+            Self::Owner | Self::NoPod | Self::ContainerMode => EventKind::Refused,
             Self::TooLarge | Self::TooMany => EventKind::OverCapacity,
             Self::SameId => EventKind::Duplicate,
         }
@@ -219,7 +222,9 @@ impl ResourceFault {
     pub const fn is_transient(self) -> bool {
         match self {
             Self::Data | Self::TooLarge => true,
-            Self::Id | Self::Owner | Self::TooMany | Self::ContainerMode | Self::SameId => false,
+            Self::Id | Self::Owner | Self::NoPod | Self::TooMany | Self::ContainerMode | Self::SameId => {
+                false
+            }
         }
     }
 }

@@ -30,8 +30,10 @@ pub struct Join {
     readiness: Readiness,
     /// What the reducer has of each resource.
     shown: BTreeMap<Arc<str>, Arc<Records>>,
-    /// Who carries a key; the last one's value is the one that the reducer has.
+    /// Who carries a key, in order of names. The reducer has the first one's value, whatever came when.
     carriers: BTreeMap<Arc<str>, Vec<Arc<str>>>,
+    /// Resources of single containers.
+    of_containers: usize,
     /// Keys and values of all kept records, bytes.
     bytes: usize,
 }
@@ -44,6 +46,8 @@ struct Resource {
     records: Option<Arc<Records>>,
     /// What is wrong with it now, said once.
     fault: Option<ResourceFault>,
+    /// The log knows that its pod is not there.
+    astray: bool,
 }
 
 impl Resource {
@@ -71,6 +75,7 @@ impl Join {
             readiness: Readiness::default(),
             shown: BTreeMap::new(),
             carriers: BTreeMap::new(),
+            of_containers: 0,
             bytes: 0,
         }
     }
@@ -80,16 +85,27 @@ impl Join {
         let (mut changes, mut notes) = Default::default();
         let name: Arc<str> = object.name.as_str().into();
         let before = self.take(&name);
+        let mut pods: BTreeSet<String> = before
+            .iter()
+            .filter_map(|before| before.pod_name(&name))
+            .collect();
         self.put(name.clone(), object, before, &mut notes);
+        pods.extend(
+            self.resources
+                .get(&name)
+                .and_then(|resource| resource.pod_name(&name)),
+        );
         self.refresh(&name, &mut changes);
+        changes.extend(self.refresh_pods(pods));
         (changes, notes)
     }
 
     /// A resource is gone.
     pub fn remove_metadata(&mut self, name: &str) -> (Vec<Change>, Notes) {
         let (mut changes, notes) = Default::default();
-        self.take(name);
+        let pod = self.take(name).and_then(|gone| gone.pod_name(name));
         self.refresh(name, &mut changes);
+        changes.extend(self.refresh_pods(pod));
         (changes, notes)
     }
 
@@ -136,10 +152,11 @@ impl Join {
         pods: Vec<Pod>,
     ) -> (Vec<(String, Vec<u8>)>, Notes) {
         let mut notes = Notes::default();
-        let before = mem::take(&mut self.resources);
+        let mut before = mem::take(&mut self.resources);
         self.by_pod.clear();
         self.shown.clear();
         self.carriers.clear();
+        self.of_containers = 0;
         self.bytes = 0;
         self.readiness = Readiness::default();
         for slice in slices {
@@ -152,19 +169,19 @@ impl Join {
                 notes.add(EventKind::OverCapacity);
             }
         }
-        let mut before = before;
         for object in resources {
             let name: Arc<str> = object.name.as_str().into();
             let known = before.remove(&name);
             self.put(name, object, known, &mut notes);
         }
+        self.say_astray(&mut notes);
         let mut changes = Vec::new();
         let names: Vec<Arc<str>> = self.resources.keys().cloned().collect();
         for name in names {
             self.refresh(&name, &mut changes);
         }
         let entries = self.carriers.iter().filter_map(|(key, carriers)| {
-            let value = self.shown.get(carriers.last()?)?.value(key)?;
+            let value = self.shown.get(carriers.first()?)?.value(key)?;
             Some((key.to_string(), value.to_vec()))
         });
         (entries.collect(), notes)
@@ -172,18 +189,30 @@ impl Join {
 
     /// Whether a resource of a single container is known: only then Pods have to be watched.
     #[must_use]
-    pub fn needs_pods(&self) -> bool {
-        let of_container = |(name, resource): (&Arc<str>, &Resource)| {
-            resource
-                .pod(name)
-                .is_some_and(|(_, container)| container.is_some())
-        };
-        self.resources.iter().any(of_container)
+    pub const fn needs_pods(&self) -> bool {
+        self.of_containers > 0
+    }
+
+    /// Containers whose pod is not in the full list of Pods: nobody tells whether they are ready.
+    fn say_astray(&mut self, notes: &mut Notes) {
+        for (name, resource) in &mut self.resources {
+            let astray = match resource.pod(name) {
+                Some((pod, Some(_))) => !self.readiness.knows(pod),
+                Some((_, None)) | None => false,
+            };
+            if astray && !resource.astray {
+                notes.fault(name, ResourceFault::NoPod);
+            }
+            resource.astray = astray;
+        }
     }
 
     /// Takes a resource out; what the reducer has of it stays until the next refresh.
     fn take(&mut self, name: &str) -> Option<Resource> {
         let resource = self.resources.remove(name)?;
+        if resource.of_container(name) {
+            self.of_containers = self.of_containers.saturating_sub(1);
+        }
         if let Some((pod, _)) = resource.pod(name)
             && let Some(names) = self.by_pod.get_mut(pod)
         {
@@ -211,7 +240,11 @@ impl Join {
             owner,
             records: None,
             fault: None,
+            astray: false,
         };
+        resource.astray = before
+            .as_ref()
+            .is_some_and(|before| before.astray && before.is(&resource));
         let read = if resource.pod(&name).is_none() {
             Err(ResourceFault::Owner)
         } else {
@@ -228,7 +261,8 @@ impl Join {
                 if fault.is_transient() {
                     resource.records = before
                         .filter(|before| before.is(&resource))
-                        .and_then(|b| b.records);
+                        .and_then(|before| before.records)
+                        .filter(|records| records.bytes() <= room);
                 }
             }
         }
@@ -240,6 +274,9 @@ impl Join {
                 .entry(pod.to_owned())
                 .or_default()
                 .insert(name.clone());
+        }
+        if resource.of_container(&name) {
+            self.of_containers += 1;
         }
         self.resources.insert(name, resource);
     }
@@ -270,25 +307,48 @@ impl Join {
         if same {
             return;
         }
-        for (key, _) in old.iter().flat_map(|records| records.iter()) {
-            let stays = wanted.as_ref().is_some_and(|(_, new)| new.value(key).is_some());
-            if !stays {
-                self.uncarry(key, name, changes);
-            }
+        let old = old.unwrap_or_default();
+        let new = wanted.map(|(_, records)| records).unwrap_or_default();
+        let gone = old.iter().filter(|(key, _)| new.value(key).is_none());
+        for (key, _) in gone.chain(new.iter()) {
+            changes.extend(self.settle(key, name, old.value(key), new.value(key)));
         }
-        let Some((name, records)) = wanted else { return };
-        for (key, value) in records.iter() {
-            let unchanged = old.as_ref().and_then(|old| old.value(key)) == Some(value);
-            if !unchanged {
-                let carriers = self.carriers.entry(key.clone()).or_default();
-                carriers.retain(|carrier| *carrier != name);
-                carriers.push(name.clone());
-                changes.push(Change::Put {
-                    key: key.to_string(),
-                    value: value.to_vec(),
-                });
-            }
+    }
+
+    /// Who carries a key after one resource's value of it changed; the change for the reducer, if there is one.
+    fn settle(
+        &mut self,
+        key: &Arc<str>,
+        name: &str,
+        old: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Option<Change> {
+        let Self { carriers, shown, .. } = self;
+        if old == new {
+            return None;
         }
+        let value_of = |carrier: &Arc<str>, own| match shown.get(carrier) {
+            _ if **carrier == *name => own,
+            other => other.and_then(|records| records.value(key)),
+        };
+        let of_key = carriers
+            .entry(key.clone())
+            .or_insert_with(|| Vec::with_capacity(1));
+        let before = of_key.first().and_then(|first| value_of(first, old));
+        match (of_key.binary_search_by(|carrier| (**carrier).cmp(name)), new) {
+            (Err(place), Some(_)) => of_key.insert(place, name.into()),
+            (Ok(place), None) => drop(of_key.remove(place)),
+            (Ok(_), Some(_)) | (Err(_), None) => {}
+        }
+        let Some(first) = of_key.first() else {
+            carriers.remove(key);
+            return before.map(|_| Change::Delete { key: key.to_string() });
+        };
+        let after = value_of(first, new)?;
+        (before != Some(after)).then(|| Change::Put {
+            key: key.to_string(),
+            value: after.to_vec(),
+        })
     }
 
     fn wanted(&self, name: &str) -> Option<(Arc<str>, Arc<Records>)> {
@@ -296,32 +356,29 @@ impl Join {
         let records = resource.records.as_ref()?;
         let (pod, container) = resource.pod(name)?;
         let uid = resource.owner.as_ref().map_or("", |owner| owner.uid.as_str());
+        // A container beside it that registers by itself tells, as the pod's annotation does.
+        let alone = |other: &Arc<str>| {
+            self.resources
+                .get(other)
+                .is_some_and(|resource| resource.of_container(other))
+        };
+        let alone =
+            self.of_containers > 0 && self.by_pod.get(pod).is_some_and(|names| names.iter().any(alone));
         self.readiness
-            .is_ready(pod, uid, container)
+            .is_ready(pod, uid, container, alone)
             .then(|| (name.clone(), records.clone()))
-    }
-
-    fn uncarry(&mut self, key: &Arc<str>, name: &str, changes: &mut Vec<Change>) {
-        let Some(carriers) = self.carriers.get_mut(key) else {
-            return;
-        };
-        let was_last = carriers.last().is_some_and(|last| **last == *name);
-        carriers.retain(|carrier| **carrier != *name);
-        let Some(next) = carriers.last() else {
-            self.carriers.remove(key);
-            changes.push(Change::Delete { key: key.to_string() });
-            return;
-        };
-        if was_last && let Some(value) = self.shown.get(next).and_then(|records| records.value(key)) {
-            changes.push(Change::Put {
-                key: key.to_string(),
-                value: value.to_vec(),
-            });
-        }
     }
 }
 
 impl Resource {
+    fn of_container(&self, name: &str) -> bool {
+        self.pod(name).is_some_and(|(_, container)| container.is_some())
+    }
+
+    fn pod_name(&self, name: &str) -> Option<String> {
+        self.pod(name).map(|(pod, _)| pod.to_owned())
+    }
+
     /// Whether it is the same object of the same pod.
     fn is(&self, other: &Self) -> bool {
         let uid = |of: &Self| of.owner.as_ref().map(|owner| owner.uid.clone());

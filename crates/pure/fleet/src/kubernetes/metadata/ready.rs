@@ -97,12 +97,18 @@ impl Readiness {
         self.containers.remove(name);
     }
 
-    /// Whether the pod is ready, or that container of it. An empty uid is unknown and agrees with any.
-    pub(super) fn is_ready(&self, pod: &str, uid: &str, container: Option<&str>) -> bool {
+    /// Whether there is such a pod.
+    pub(super) fn knows(&self, pod: &str) -> bool {
+        self.containers.contains_key(pod)
+    }
+
+    /// Whether the pod is ready, or that container of it. `alone`: other containers of it register one by one. An
+    /// empty uid is unknown and agrees with any.
+    pub(super) fn is_ready(&self, pod: &str, uid: &str, container: Option<&str>, alone: bool) -> bool {
         let known = self.containers.get(pod);
         match container {
             Some(container) => known.is_some_and(|pod| pod.is_ready(uid, container)),
-            None => match known.filter(|pod| pod.alone) {
+            None => match known.filter(|pod| alone || pod.alone) {
                 Some(pod) => pod.is_ready(uid, MAIN),
                 None => self.pod_is_ready(pod, uid),
             },

@@ -1,0 +1,87 @@
+//! What must exist in the cluster for an accepted RouterConfig.
+
+mod children;
+pub(crate) mod merge;
+pub(crate) mod template;
+
+use continuum_crds::RouterConfig;
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    autoscaling::v2::HorizontalPodAutoscaler,
+    core::v1::{ConfigMap, Service, ServiceAccount},
+    networking::v1::NetworkPolicy,
+    policy::v1::PodDisruptionBudget,
+    rbac::v1::{Role, RoleBinding},
+};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+
+use super::{Settings, child_name, selector, validate::Accepted};
+
+/// A resource that the operator wants, without what the API server adds.
+#[derive(Clone, Debug)]
+pub struct Child {
+    /// Its kind.
+    pub resource: ApiResource,
+    /// Itself. Unless it is foreign, the RouterConfig owns it.
+    pub object: DynamicObject,
+    /// It is in the fleet's namespace and not in the RouterConfig's, so it cannot be owned: a finalizer removes it.
+    pub foreign: bool,
+}
+
+/// Everything that must exist, in the order in which it must be applied. `ca`: the certificates, PEM, that routers check
+/// the controllers against.
+#[must_use]
+pub fn children(object: &RouterConfig, accepted: &Accepted, settings: &Settings, ca: &str) -> Vec<Child> {
+    children::all(object, accepted, settings, ca)
+}
+
+/// Every kind that a child may have, in the order in which they are applied; those that are there no longer are
+/// deleted. PodMonitors are the last: their API may be missing.
+#[must_use]
+pub fn kinds() -> Vec<ApiResource> {
+    vec![
+        ApiResource::erase::<ServiceAccount>(&()),
+        ApiResource::erase::<Role>(&()),
+        ApiResource::erase::<RoleBinding>(&()),
+        ApiResource::erase::<ConfigMap>(&()),
+        ApiResource::erase::<Service>(&()),
+        ApiResource::erase::<Deployment>(&()),
+        ApiResource::erase::<PodDisruptionBudget>(&()),
+        ApiResource::erase::<HorizontalPodAutoscaler>(&()),
+        ApiResource::erase::<NetworkPolicy>(&()),
+        pod_monitor(),
+    ]
+}
+
+/// The kind PodMonitor of the Prometheus operator.
+#[must_use]
+pub fn pod_monitor() -> ApiResource {
+    ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("monitoring.coreos.com", "v1", "PodMonitor"),
+        "podmonitors",
+    )
+}
+
+/// Where clients inside the cluster send requests.
+#[must_use]
+pub fn url(object: &RouterConfig) -> String {
+    let host = format!(
+        "http://{}.{}.svc",
+        child_name(object.metadata.name.as_deref().unwrap_or_default()),
+        object.metadata.namespace.as_deref().unwrap_or_default()
+    );
+    match children::ports(object).first() {
+        Some(port) if port.port != 80 => format!("{host}:{}", port.port),
+        Some(_) | None => host,
+    }
+}
+
+/// The selector of router pods, for the scale subresource.
+#[must_use]
+pub fn scale_selector(object: &RouterConfig) -> String {
+    let pairs: Vec<String> = selector(object.metadata.name.as_deref().unwrap_or_default())
+        .into_iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    pairs.join(",")
+}

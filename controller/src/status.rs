@@ -1,0 +1,8 @@
+//! The truth in `status`: merged from facts without a client, written only when it differs.
+
+pub mod counts;
+pub mod facts;
+pub mod limits;
+mod merge;
+
+pub use merge::{Merged, Transition, merge};

@@ -1,0 +1,15 @@
+//! Limits of what a status says.
+
+use std::time::Duration;
+
+/// A view that was current this long ago is current: longer than any delta takes, shorter than anybody waits.
+pub const VIEW_MAX_AGE: Duration = Duration::from_secs(10);
+
+/// Counts alone are written at most this often: a fleet that scales must not make a write of every worker.
+pub const COUNTS_EVERY: Duration = Duration::from_secs(10);
+
+/// Bytes of a condition's message. The API server takes 32 KiB; people read a line.
+pub const MAX_MESSAGE: usize = 2048;
+
+/// Names in one message: enough to find the cause, few enough to read.
+pub const MAX_NAMED: usize = 8;
