@@ -244,7 +244,7 @@ impl Publisher {
     }
 }
 
-fn state_of(status: &Status) -> SourceState {
+pub(crate) fn state_of(status: &Status) -> SourceState {
     SourceState {
         kind: status
             .source

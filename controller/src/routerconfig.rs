@@ -1,14 +1,20 @@
 //! From a `RouterConfig` to what must exist for it. Everything here but the reconciler is a pure function: no client,
 //! no clock.
 
+mod apply;
 pub mod build;
 mod limits;
+pub(crate) mod memory;
+mod metrics;
+pub mod reconcile;
 pub mod render;
 pub mod validate;
 
 use std::collections::BTreeMap;
 
 use continuum_crds::{conditions::Reason, spec::PullPolicy};
+
+pub use metrics::Metrics;
 
 use crate::cli::{Cli, Namespaces};
 

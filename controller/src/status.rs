@@ -4,5 +4,6 @@ pub mod counts;
 pub mod facts;
 pub mod limits;
 mod merge;
+pub(crate) mod write;
 
 pub use merge::{Merged, Transition, merge};

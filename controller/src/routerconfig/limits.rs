@@ -1,5 +1,7 @@
 //! How much of a RouterConfig is taken, and what router pods get.
 
+use std::time::Duration;
+
 /// Characters of a condition's message: beyond that nobody reads, and the API server takes at most 32 Ki.
 pub(crate) const MAX_MESSAGE_CHARS: usize = 4096;
 
@@ -14,3 +16,21 @@ pub(crate) const TOKEN_SECONDS: i64 = 3600;
 
 /// Size of the volume that keeps the last view: the largest view fits several times.
 pub(crate) const STATE_VOLUME: &str = "1Gi";
+
+/// Changes that come together are looked at once.
+pub(crate) const DEBOUNCE: Duration = Duration::from_millis(100);
+
+/// Between two looks at a RouterConfig of which nothing was heard: what no watch tells, such as Roles beside a fleet.
+pub(crate) const RESYNC: Duration = Duration::from_secs(300);
+
+/// The first wait after a failure, doubled with each.
+pub(crate) const RETRY_FIRST: Duration = Duration::from_secs(1);
+
+/// The longest wait after a failure: permissions come back without a word.
+pub(crate) const RETRY_MOST: Duration = Duration::from_secs(30);
+
+/// Reconciles at once.
+pub(crate) const CONCURRENCY: u16 = 8;
+
+/// How long it is believed that the PodMonitor API exists, or does not.
+pub(crate) const API_CHECKED_EVERY: Duration = Duration::from_secs(60);

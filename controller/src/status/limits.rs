@@ -13,3 +13,9 @@ pub const MAX_MESSAGE: usize = 2048;
 
 /// Names in one message: enough to find the cause, few enough to read.
 pub const MAX_NAMED: usize = 8;
+
+/// Changes within this time make one look: a rollout is many.
+pub(crate) const PAUSE: Duration = Duration::from_millis(250);
+
+/// A look without a change: for views that grow old and counts that wait.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(2);

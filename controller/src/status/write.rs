@@ -1,0 +1,249 @@
+//! Facts gathered, merged and written; a status that says nothing new is not.
+
+use std::{sync::Arc, time::Duration};
+
+use continuum_crds::{RouterConfig, RouterConfigStatus, conditions::Reason};
+use continuum_messages::ConfigId;
+use k8s_openapi::jiff::Timestamp;
+use kube::{
+    Api, Client, Resource as _, ResourceExt as _,
+    api::{Patch, PatchParams},
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
+use serde_json::json;
+use tokio::{
+    sync::{Mutex, watch},
+    time::{Instant, sleep, timeout},
+};
+
+use super::{
+    Transition,
+    counts::counts,
+    facts::{Facts, Fleet, Router},
+    limits::{LOOK_EVERY, PAUSE},
+    merge,
+};
+use crate::{
+    fleet::{Fleets, state_of},
+    push::{Hub, Key},
+    routerconfig::{
+        MANAGER, Metrics, build,
+        memory::{Entry, Memory},
+        reconcile::Context,
+    },
+};
+
+/// Writes the statuses of all `RouterConfig`s, while this replica leads.
+pub(crate) struct Writer {
+    client: Client,
+    hub: Arc<Hub>,
+    fleets: Arc<Mutex<Fleets>>,
+    memory: Arc<Memory>,
+    leads: watch::Receiver<bool>,
+    metrics: Metrics,
+    recorder: Recorder,
+}
+
+impl Writer {
+    pub(crate) fn new(context: &Context, memory: Arc<Memory>) -> Self {
+        let reporter = Reporter {
+            controller: MANAGER.to_owned(),
+            instance: Some(context.instance.clone()),
+        };
+        Self {
+            client: context.client.clone(),
+            hub: Arc::clone(&context.hub),
+            fleets: Arc::clone(&context.fleets),
+            memory,
+            leads: context.leads.clone(),
+            metrics: context.metrics.clone(),
+            recorder: Recorder::new(context.client.clone(), reporter),
+        }
+    }
+
+    /// Runs for ever: after each change, at most so often, and now and then for what only time tells.
+    pub(crate) async fn run(mut self) {
+        let mut known = self.memory.subscribe();
+        let mut sessions = self.hub.sessions().subscribe();
+        let mut fleets = self.fleets.lock().await.subscribe();
+        loop {
+            known.borrow_and_update();
+            sessions.borrow_and_update();
+            fleets.borrow_and_update();
+            if *self.leads.borrow_and_update() {
+                for (key, entry) in self.memory.all() {
+                    self.look(&key, &entry).await;
+                }
+            }
+            sleep(PAUSE).await;
+            let changed = async {
+                tokio::select! {
+                    _ = known.changed() => {}
+                    _ = sessions.changed() => {}
+                    _ = fleets.changed() => {}
+                    _ = self.leads.changed() => {}
+                }
+            };
+            // Nothing new is as good a reason as a change: views grow old.
+            let _elapsed = timeout(LOOK_EVERY, changed).await;
+        }
+    }
+
+    async fn look(&self, key: &Key, entry: &Entry) {
+        let facts = self.facts(key, entry).await;
+        let before = before(entry);
+        let since_counts = entry.counted.map_or(Duration::MAX, |at| at.elapsed());
+        let merged = merge(before, &facts, Timestamp::now(), since_counts);
+        if !merged.differs || !*self.leads.borrow() {
+            return;
+        }
+        match self.write(&entry.object, &merged.status).await {
+            Ok(version) => {
+                self.metrics.wrote_status();
+                let counts_moved = before.is_none_or(|before| before.fleet != merged.status.fleet);
+                let first = before.is_none();
+                self.memory.amend(key, |entry| {
+                    if counts_moved {
+                        entry.counted = Some(Instant::now());
+                    }
+                    entry.written = Some((merged.status, version));
+                });
+                for transition in merged.transitions {
+                    self.tell(key, &entry.object, &transition, first).await;
+                }
+            }
+            // It was deleted, or there is another one of that name now.
+            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}
+            Err(error) => tracing::debug!(routerconfig = %key, %error, "the status could not be written"),
+        }
+    }
+
+    async fn write(&self, object: &RouterConfig, status: &RouterConfigStatus) -> Result<String, kube::Error> {
+        let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+        let api: Api<RouterConfig> = Api::namespaced(self.client.clone(), namespace);
+        let patch = json!({
+            "apiVersion": "router.continuum.dev/v1alpha1",
+            "kind": "RouterConfig",
+            "metadata": { "uid": object.metadata.uid },
+            "status": status,
+        });
+        let params = PatchParams::apply(MANAGER).force();
+        let live = api
+            .patch_status(&object.name_any(), &params, &Patch::Apply(&patch))
+            .await?;
+        Ok(live.metadata.resource_version.unwrap_or_default())
+    }
+
+    /// Says a transition in the log and as an Event.
+    async fn tell(&self, key: &Key, object: &RouterConfig, transition: &Transition, first: bool) {
+        let Transition {
+            condition,
+            reason,
+            message,
+        } = transition;
+        tracing::info!(
+            routerconfig = %key,
+            condition = condition.as_str(),
+            status = reason.status(),
+            reason = reason.as_str(),
+            message,
+            "condition changed"
+        );
+        // What a new RouterConfig waits for is no news; `Accepted` and what is wrong is.
+        if first && !matches!(reason, Reason::Valid | Reason::ValidWithWarnings) && !is_bad(*reason) {
+            return;
+        }
+        let note: String = message.chars().take(MAX_NOTE_CHARS).collect();
+        let event = Event {
+            type_: if is_bad(*reason) {
+                EventType::Warning
+            } else {
+                EventType::Normal
+            },
+            reason: reason.as_str().to_owned(),
+            note: Some(note),
+            action: condition.as_str().to_owned(),
+            secondary: None,
+        };
+        let about = object.object_ref(&());
+        if let Err(error) = self.recorder.publish(&event, &about).await {
+            tracing::debug!(routerconfig = %key, %error, "an Event could not be written");
+        }
+    }
+
+    async fn facts(&self, key: &Key, entry: &Entry) -> Facts {
+        let config = entry.in_force.as_ref();
+        let fleet = match config {
+            None => Fleet::NotWatched,
+            Some(config) => match (&config.pushed, config.local) {
+                (Some(_), _) => self.pushed(key).await,
+                (None, Some(kind)) => Fleet::Local { kind },
+                (None, None) => Fleet::Off,
+            },
+        };
+        let routers = self.hub.sessions().of(key).into_iter().map(|session| {
+            let (report, at) = match session.report {
+                Some((report, at)) => (Some(report), Some(at)),
+                None => (None, None),
+            };
+            let told = report.as_ref().map_or(0, |report| report.view_age_ms);
+            Router {
+                pod: session.pod.name.to_string(),
+                config: session.config,
+                view: session.view.map(|view| view.digest),
+                view_age: Duration::from_millis(told)
+                    .saturating_add(at.map_or(Duration::ZERO, |at| at.elapsed())),
+                report: report.map(|report| (*report).clone()),
+            }
+        });
+        Facts {
+            generation: entry.object.metadata.generation.unwrap_or_default(),
+            verdict: entry.verdict.clone(),
+            applied: entry.applied.clone(),
+            config: config.map(|config| ConfigId::of(config.generation, &config.text)),
+            fleet,
+            rollout: entry.rollout,
+            routers: routers.collect(),
+            pools: config.map(|config| config.pools.clone()).unwrap_or_default(),
+            selector: build::scale_selector(&entry.object),
+            url: build::url(&entry.object),
+        }
+    }
+
+    async fn pushed(&self, key: &Key) -> Fleet {
+        let published = self.hub.published(key);
+        let status = self.fleets.lock().await.of(key).map(|(status, _)| status);
+        Fleet::Pushed {
+            source: status.as_deref().map(state_of).unwrap_or_default(),
+            view: published.as_ref().map(|published| published.id.digest),
+            counts: published
+                .as_ref()
+                .map(|published| counts(&published.view))
+                .unwrap_or_default(),
+            refused: published
+                .as_ref()
+                .map_or(0, |published| published.view.capped.records),
+        }
+    }
+}
+
+/// Bytes of an Event's note are at most 1 kB; a character has four of them at most.
+const MAX_NOTE_CHARS: usize = 250;
+
+/// The newer one of what the watch has told and what was written here.
+fn before(entry: &Entry) -> Option<&RouterConfigStatus> {
+    let told = entry.object.status.as_ref();
+    let Some((written, version)) = &entry.written else {
+        return told;
+    };
+    let number = |version: &str| version.parse::<u64>().ok();
+    let told_later =
+        number(&entry.object.metadata.resource_version.clone().unwrap_or_default()) > number(version);
+    if told_later { told } else { Some(written) }
+}
+
+/// Whether users should look.
+fn is_bad(reason: Reason) -> bool {
+    let degraded = reason.condition() == continuum_crds::conditions::ConditionType::Degraded;
+    (reason.status() == "False") != degraded && reason.status() != "Unknown"
+}
