@@ -111,7 +111,9 @@ pub(crate) const CONTAINER_MODE: &str = "container";
 
 impl Notes {
     pub(super) fn fault(&mut self, name: &Arc<str>, what: ResourceFault) {
-        self.add(what.kind());
+        if let Some(kind) = what.kind() {
+            self.add(kind);
+        }
         self.say(Note::Resource {
             name: name.clone(),
             what,

@@ -187,6 +187,8 @@ pub enum ResourceFault {
     ContainerMode,
     /// Two pod names give the same id: neither is used.
     SameId,
+    /// No model is configured for the pod's component.
+    NoModel,
 }
 
 impl ResourceFault {
@@ -202,18 +204,20 @@ impl ResourceFault {
             Self::TooMany => "too_many",
             Self::ContainerMode => "container_mode",
             Self::SameId => "same_id",
+            Self::NoModel => "no_model",
         }
     }
 
-    /// The counter that it is added to.
+    /// The counter that it is added to; `None` when it is nothing wrong.
     #[must_use]
-    pub const fn kind(self) -> EventKind {
+    pub const fn kind(self) -> Option<EventKind> {
         match self {
-            Self::Data => EventKind::Malformed,
-            Self::Id => EventKind::Mismatch,
-            Self::Owner | Self::NoPod | Self::ContainerMode => EventKind::Refused,
-            Self::TooLarge | Self::TooMany => EventKind::OverCapacity,
-            Self::SameId => EventKind::Duplicate,
+            Self::Data => Some(EventKind::Malformed),
+            Self::Id => Some(EventKind::Mismatch),
+            Self::Owner | Self::NoPod | Self::ContainerMode => Some(EventKind::Refused),
+            Self::TooLarge | Self::TooMany => Some(EventKind::OverCapacity),
+            Self::SameId => Some(EventKind::Duplicate),
+            Self::NoModel => None,
         }
     }
 
@@ -222,9 +226,13 @@ impl ResourceFault {
     pub const fn is_transient(self) -> bool {
         match self {
             Self::Data | Self::TooLarge => true,
-            Self::Id | Self::Owner | Self::NoPod | Self::TooMany | Self::ContainerMode | Self::SameId => {
-                false
-            }
+            Self::Id
+            | Self::Owner
+            | Self::NoPod
+            | Self::TooMany
+            | Self::ContainerMode
+            | Self::SameId
+            | Self::NoModel => false,
         }
     }
 }
@@ -377,6 +385,10 @@ impl Note {
     #[must_use]
     pub const fn level(&self) -> Level {
         match self {
+            Self::Resource {
+                what: ResourceFault::NoModel,
+                ..
+            } => Level::Debug,
             Self::Malformed { .. }
             | Self::Mismatch { .. }
             | Self::Resource { .. }
@@ -400,7 +412,7 @@ impl Note {
         match self {
             Self::Malformed { .. } => Some(EventKind::Malformed),
             Self::Mismatch { .. } | Self::RoleConflict { .. } => Some(EventKind::Mismatch),
-            Self::Resource { what, .. } => Some(what.kind()),
+            Self::Resource { what, .. } => what.kind(),
             Self::Duplicate { .. } => Some(EventKind::Duplicate),
             Self::Unsupported { .. } => Some(EventKind::Unsupported),
             Self::KeySpaceFull { .. } | Self::CardDropped { .. } | Self::WorkerTooWide { .. } => {

@@ -49,8 +49,8 @@ enum Data {
 }
 
 impl Data {
-    /// Bucket and path to value; `None` when it cannot be read.
-    fn records(&self, name: &str) -> Option<BTreeMap<String, Value>> {
+    /// `None` when it cannot be read.
+    fn records(&self, name: &str) -> Option<Records> {
         let id = pod_hash(name);
         let place = format!("d/backend/generate/{}", id.hex());
         let endpoint = |id: u64| json!({"type": "Endpoint", "component": "backend", "endpoint": "generate", "instance_id": id});
@@ -112,10 +112,13 @@ impl Object {
     }
 }
 
+/// Bucket and path to value.
+type Records = BTreeMap<String, Value>;
+
 #[derive(Default)]
 struct Model {
     /// Each with the last records of the same object that could be read.
-    objects: BTreeMap<&'static str, (Object, Option<BTreeMap<String, Value>>)>,
+    objects: BTreeMap<&'static str, (Object, Option<Records>)>,
     slices: BTreeMap<String, Slice>,
     pods: BTreeMap<String, Pod>,
 }

@@ -66,6 +66,8 @@ pub struct Join {
     /// Ready workers by id; more than one name: none of them is used.
     by_id: BTreeMap<InstanceId, BTreeSet<Arc<str>>>,
     shown: BTreeMap<InstanceId, Records>,
+    /// Where ids come from; tests need names that collide.
+    hash: fn(&str) -> InstanceId,
 }
 
 #[derive(Debug)]
@@ -88,13 +90,14 @@ impl Join {
             pods: BTreeMap::new(),
             by_id: BTreeMap::new(),
             shown: BTreeMap::new(),
+            hash: pod_hash,
         }
     }
 
     /// A Pod as it is now.
     pub fn put_pod(&mut self, pod: Pod) -> (Vec<Change>, Notes) {
         let (mut changes, mut notes) = Default::default();
-        let id = pod_hash(&pod.name);
+        let id = (self.hash)(&pod.name);
         let before = self.forget(&pod.name);
         self.take(pod, before, &mut notes);
         self.refresh(id, &mut changes);
@@ -105,7 +108,7 @@ impl Join {
     pub fn remove_pod(&mut self, name: &str) -> (Vec<Change>, Notes) {
         let mut changes = Vec::new();
         self.forget(name);
-        self.refresh(pod_hash(name), &mut changes);
+        self.refresh((self.hash)(name), &mut changes);
         (changes, Notes::default())
     }
 
@@ -129,7 +132,7 @@ impl Join {
 
     fn forget(&mut self, name: &str) -> Option<ResourceFault> {
         let known = self.pods.remove(name)?;
-        let id = pod_hash(name);
+        let id = (self.hash)(name);
         if let Some(names) = self.by_id.get_mut(&id) {
             names.remove(name);
             if names.is_empty() {
@@ -157,10 +160,13 @@ impl Join {
             {
                 known.fault = Some(ResourceFault::ContainerMode);
             } else if is_ready(&pod) {
-                known.worker = self.settings.records_of(&pod, role);
+                known.worker = self.settings.records_of(&pod, role, (self.hash)(&name));
+                if known.worker.is_none() {
+                    known.fault = Some(ResourceFault::NoModel);
+                }
             }
         }
-        let id = pod_hash(&name);
+        let id = (self.hash)(&name);
         if known.worker.is_some() {
             let names = self.by_id.entry(id).or_default();
             names.insert(name.clone());
@@ -223,7 +229,7 @@ impl Settings {
     }
 
     /// `None`: no model is configured for it.
-    fn records_of(&self, pod: &Pod, role: Role) -> Option<Records> {
+    fn records_of(&self, pod: &Pod, role: Role, id: InstanceId) -> Option<Records> {
         let base = pod.labels.get(NAMESPACE)?;
         let component = pod.labels.get(COMPONENT);
         let model = self.model_of(base, component.map(String::as_str))?;
@@ -241,7 +247,6 @@ impl Settings {
             Some(other) if !other.is_empty() => other,
             Some(_) | None => NO_COMPONENT,
         };
-        let id = pod_hash(&pod.name);
         let key = |bucket: Bucket| {
             format!(
                 "{}/{namespace}/{component}/generate/{}",
@@ -277,3 +282,6 @@ impl Settings {
 fn is_ready(pod: &Pod) -> bool {
     pod.phase.as_deref() == Some("Running") && pod.ready && !pod.deleting
 }
+
+#[cfg(test)]
+mod tests;
