@@ -16,7 +16,7 @@
 {{/* Labels by which things are selected: (dict "root" $ "component" NAME). */}}
 {{- define "continuum.selector" -}}
 app.kubernetes.io/name: continuum-router
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 

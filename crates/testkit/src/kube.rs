@@ -49,7 +49,8 @@ use kube::{
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use self::server::{Server, api_flags, binary, controller_flags};
+pub use self::server::binary;
+use self::server::{Server, api_flags, controller_flags};
 use crate::etcd::{self, Etcd};
 
 /// How long a server may take to be ready; a loaded machine needs tens of seconds.

@@ -107,8 +107,13 @@ pub(super) fn controller_flags(dir: &Path) -> Vec<String> {
     ]
 }
 
-/// A binary of the API server's family: ready-made ones first.
-pub(super) fn binary(name: &str) -> PathBuf {
+/// A program of Kubernetes (an API server, kubectl, helm): ready-made ones of `$KUBEBUILDER_ASSETS` first, then those of
+/// `scripts/kube/build.sh`, then the machine's.
+///
+/// # Panics
+/// When it is nowhere.
+#[must_use]
+pub fn binary(name: &str) -> PathBuf {
     let ready = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
     let built = cache().join("kube/bin");
     for folder in ready.into_iter().chain([built]) {
