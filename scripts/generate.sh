@@ -7,6 +7,7 @@ cd "$(repo_root)"
 "$here/install-build-deps.sh"
 
 cargo run --quiet -p continuum-config --example reference
+cargo run --quiet -p continuum-crds --example crdgen
 cargo run --quiet -p continuum-tests --example limits
 cargo run --quiet -p continuum-tests --example metrics
 "$here/render-operator.sh"

@@ -46,8 +46,12 @@ fn templates_are_valid_and_survive_being_shown() {
             if path.extension().is_none_or(|extension| extension != "yaml") {
                 continue;
             }
-            seen += 1;
             let text = fs::read_to_string(&path).unwrap();
+            // Resources of Kubernetes are the custom resource's to judge.
+            if text.contains("\nkind: ") {
+                continue;
+            }
+            seen += 1;
             let loaded =
                 parse(&text, &|_| None, Build::FULL).unwrap_or_else(|e| panic!("{}:\n{e}", path.display()));
             assert_eq!(loaded.warnings, [], "{}", path.display());
