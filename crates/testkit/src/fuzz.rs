@@ -4,7 +4,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use continuum_fleet::{
-    Change, NamespaceMatch, Reducer, Settings, limits::Limits as FleetLimits, view::FleetView,
+    Change, NamespaceMatch, Reducer, Settings,
+    kubernetes::{Endpoint, Limits as ResourceLimits, Metadata, Owner, Slice, metadata::Join},
+    limits::Limits as FleetLimits,
+    view::FleetView,
 };
 use continuum_messages::{Assembler, Epoch, Published, push::ViewUpdate};
 use continuum_wire::{
@@ -65,6 +68,85 @@ pub fn active_load(data: &[u8]) {
         let again = ActiveLoad::decode(&load.encode(), &Limits::KV_METRICS);
         assert_eq!(again, Ok(load), "round trip");
     }
+}
+
+/// A history of Kubernetes objects, one line an object: `m TAB name TAB uid TAB owner TAB spec.data` (an empty owner is
+/// none), `s TAB slice TAB ready pods by comma`, and `m` or `s` with a name alone for one that went. Whatever the history,
+/// a list of what is left is no change, and nothing is left when every resource is gone.
+pub fn kubernetes(data: &[u8]) {
+    let mut join = Join::new(ResourceLimits::default());
+    let mut resources: BTreeMap<&str, Metadata> = BTreeMap::new();
+    let mut slices: BTreeMap<&str, Slice> = BTreeMap::new();
+    let mut shown: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    for line in data.split(|byte| *byte == b'\n') {
+        let Ok(line) = std::str::from_utf8(line) else {
+            continue;
+        };
+        let parts: Vec<&str> = line.splitn(5, '\t').collect();
+        let changes = match parts.as_slice() {
+            ["m", name, uid, owner, data] => {
+                let resource = Metadata {
+                    name: (*name).to_owned(),
+                    uid: (*uid).to_owned(),
+                    owner: (!owner.is_empty()).then(|| Owner {
+                        name: (*owner).to_owned(),
+                        uid: String::new(),
+                    }),
+                    data: serde_json::from_str(data).ok(),
+                };
+                resources.insert(*name, resource.clone());
+                join.put_metadata(resource).0
+            }
+            ["m", name] => {
+                resources.remove(name);
+                join.remove_metadata(name).0
+            }
+            ["s", name, pods] => {
+                let endpoint = |pod: &str| Endpoint {
+                    name: Some(pod.to_owned()),
+                    uid: None,
+                    ready: true,
+                };
+                let slice = Slice {
+                    name: (*name).to_owned(),
+                    backend: None,
+                    endpoints: pods.split(',').map(endpoint).collect(),
+                };
+                slices.insert(*name, slice.clone());
+                join.put_slice(slice).0
+            }
+            ["s", name] => {
+                slices.remove(name);
+                join.remove_slice(name).0
+            }
+            _ => continue,
+        };
+        for change in changes {
+            match change {
+                Change::Put { key, value } => drop(shown.insert(key, value)),
+                Change::Delete { key } => drop(shown.remove(&key)),
+            }
+        }
+    }
+    let (entries, _) = join.reset(
+        resources.values().cloned().collect(),
+        slices.into_values().collect(),
+        Vec::new(),
+    );
+    assert_eq!(
+        entries.into_iter().collect::<BTreeMap<_, _>>(),
+        shown,
+        "a list of what is there changes nothing"
+    );
+    for name in resources.keys() {
+        for change in join.remove_metadata(name).0 {
+            match change {
+                Change::Put { key, value } => drop(shown.insert(key, value)),
+                Change::Delete { key } => drop(shown.remove(&key)),
+            }
+        }
+    }
+    assert!(shown.is_empty(), "nothing is left of resources that went");
 }
 
 /// A history of a registry, one line a change: `key TAB value` puts, `key` alone deletes. Whatever the history,

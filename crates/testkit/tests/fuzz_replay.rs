@@ -55,6 +55,11 @@ fn records() {
 }
 
 #[test]
+fn kubernetes() {
+    replay("kubernetes", 6, fuzz::kubernetes);
+}
+
+#[test]
 fn push() {
     replay("push", 5, fuzz::push);
 }
@@ -82,7 +87,15 @@ fn every_target_has_a_corpus_and_a_replay() {
     names.sort();
     assert_eq!(
         names,
-        ["active_load", "config", "envelope", "push", "records", "zmtp"],
+        [
+            "active_load",
+            "config",
+            "envelope",
+            "kubernetes",
+            "push",
+            "records",
+            "zmtp"
+        ],
         "add the new target above"
     );
 }
