@@ -1,0 +1,117 @@
+//! Who is in the view of the source `kubernetes`.
+
+use continuum_config::model::DiscoverySource::Kubernetes;
+use continuum_testkit::kube::fleet::{Worker, instance, records};
+use serde_json::Value;
+
+use crate::support::{Router, cluster, config};
+
+#[tokio::test]
+async fn a_worker_is_there_while_its_pod_is_ready() {
+    let cluster = cluster().await;
+    let namespace = cluster.namespace("join").await;
+    let mut prefill = Worker::new(&namespace, "p-0", "prefill", "m");
+    let decode = Worker::new(&namespace, "d-0", "decode", "m");
+    cluster.write_worker(&prefill).await;
+    let router = Router::start(config(Kubernetes, &namespace), cluster.kubeconfig());
+    router.finds(&[prefill.instance()]).await;
+    cluster.write_worker(&decode).await;
+    router.finds(&[prefill.instance(), decode.instance()]).await;
+    prefill.ready = false;
+    cluster.write_worker(&prefill).await;
+    router.finds(&[decode.instance()]).await;
+    prefill.ready = true;
+    cluster.write_worker(&prefill).await;
+    router.finds(&[prefill.instance(), decode.instance()]).await;
+    cluster.remove_worker(&decode).await;
+    router.finds(&[prefill.instance()]).await;
+    assert!(router.status().connected && router.status().passes == 1);
+}
+
+#[tokio::test]
+async fn containers_are_joined_by_their_pods_status() {
+    let cluster = cluster().await;
+    let namespace = cluster.namespace("containers").await;
+    let plain = Worker::new(&namespace, "w-0", "worker", "m");
+    let uid = cluster.write_worker(&plain).await;
+    let router = Router::start(config(Kubernetes, &namespace), cluster.kubeconfig());
+    router.finds(&[plain.instance()]).await;
+
+    // Pods are not watched yet: the first container's resource makes the source list them.
+    let data = records("dynamo", "backend", "w-0-main", "worker", "m");
+    cluster
+        .write_metadata(&namespace, "w-0-main", "w-0", &uid, &data)
+        .await;
+    router.finds(&[plain.instance(), instance("w-0-main")]).await;
+    router
+        .until("the pass with Pods", |status| {
+            status.passes == 2 && status.connected
+        })
+        .await;
+
+    let mut gone = plain.clone();
+    gone.ready = false;
+    cluster.write_pod(&gone).await;
+    // The slice still says ready: where containers register one by one, their own word counts.
+    router.finds(&[]).await;
+    cluster.write_pod(&plain).await;
+    router.finds(&[plain.instance(), instance("w-0-main")]).await;
+}
+
+#[tokio::test]
+async fn a_resource_without_data_keeps_its_worker_and_a_wrong_id_is_refused() {
+    let cluster = cluster().await;
+    let namespace = cluster.namespace("malformed").await;
+    let worker = Worker::new(&namespace, "w-0", "worker", "m");
+    let uid = cluster.write_worker(&worker).await;
+    let mut foreign = Worker::new(&namespace, "w-1", "worker", "m");
+    foreign.data = Some(records("dynamo", "backend", "somebody-else", "worker", "m"));
+    cluster.write_worker(&foreign).await;
+    let router = Router::start(config(Kubernetes, &namespace), cluster.kubeconfig());
+    router.finds(&[worker.instance()]).await;
+    assert_eq!(router.events("mismatch"), 1);
+
+    cluster
+        .write_metadata(&namespace, "w-0", "w-0", &uid, &Value::Null)
+        .await;
+    router.until_events("malformed", 1).await;
+    router.finds(&[worker.instance()]).await;
+    cluster.remove_worker(&worker).await;
+    router.finds(&[]).await;
+}
+
+#[tokio::test]
+async fn another_namespace_is_another_fleet() {
+    let cluster = cluster().await;
+    let (here, there) = (cluster.namespace("here").await, cluster.namespace("there").await);
+    let (near, far) = (
+        Worker::new(&here, "w-0", "worker", "m"),
+        Worker::new(&there, "w-9", "worker", "m"),
+    );
+    cluster.write_worker(&near).await;
+    cluster.write_worker(&far).await;
+    let router = Router::start(config(Kubernetes, &here), cluster.kubeconfig());
+    router.finds(&[near.instance()]).await;
+    // A reload to the other namespace clears the view; one of `model` alone does nothing under this source.
+    let mut changed = config(Kubernetes, &here);
+    changed.dynamo.discovery.kubernetes.model = Some("other".into());
+    router.config.send_replace(changed.into());
+    router.config.send_replace(config(Kubernetes, &there).into());
+    router.finds(&[far.instance()]).await;
+    assert_eq!(router.status().restarts, 1);
+}
+
+#[tokio::test]
+async fn five_thousand_resources_are_listed_in_one_pass() {
+    let cluster = cluster().await;
+    let namespace = cluster.namespace("many").await;
+    let workers: Vec<Worker> = (0..5_000)
+        .map(|number| Worker::new(&namespace, &format!("w-{number}"), "worker", "m"))
+        .collect();
+    cluster.write_fleet(&workers).await;
+    let router = Router::start(config(Kubernetes, &namespace), cluster.kubeconfig());
+    router
+        .view("all", |view| view.workers.len() == workers.len())
+        .await;
+    assert_eq!(router.status().passes, 1);
+}

@@ -1,0 +1,65 @@
+//! Who is in the view of the source `kubernetes_pods`.
+
+use continuum_config::model::{DiscoverySource::KubernetesPods, KubernetesModel};
+use continuum_fleet::view::Role;
+use continuum_testkit::kube::fleet::Worker;
+
+use crate::support::{Router, cluster, config};
+
+#[tokio::test]
+async fn pods_are_workers_while_they_are_ready() {
+    let cluster = cluster().await;
+    let namespace = cluster.namespace("pods").await;
+    let mut prefill = Worker::new(&namespace, "p-0", "prefill", "ignored");
+    let decode = Worker::new(&namespace, "d-0", "decode", "ignored");
+    let mut frontend = Worker::new(&namespace, "f-0", "worker", "ignored");
+    frontend.component_type = "frontend".into();
+    for worker in [&prefill, &decode, &frontend] {
+        cluster.write_pod(worker).await;
+    }
+    let router = Router::start(config(KubernetesPods, &namespace), cluster.kubeconfig());
+    router.finds(&[prefill.instance(), decode.instance()]).await;
+    router
+        .view("roles, a model, no card", |view| {
+            let of = |worker: &Worker| {
+                view.workers
+                    .values()
+                    .find(|known| known.key.instance.raw() == worker.instance())
+                    .map(|known| known.role)
+            };
+            of(&prefill) == Some(Role::Prefill)
+                && of(&decode) == Some(Role::Decode)
+                && view.workers.values().all(|worker| worker.card.is_none())
+        })
+        .await;
+    let signals = router.status().signals;
+    assert!(!signals.load && !signals.capacity);
+    prefill.ready = false;
+    cluster.write_pod(&prefill).await;
+    router.finds(&[decode.instance()]).await;
+    cluster.remove_pod(&namespace, "d-0").await;
+    router.finds(&[]).await;
+}
+
+#[tokio::test]
+async fn another_model_is_another_view() {
+    let cluster = cluster().await;
+    let namespace = cluster.namespace("models").await;
+    let worker = Worker::new(&namespace, "w-0", "worker", "ignored");
+    cluster.write_pod(&worker).await;
+    let mut config = config(KubernetesPods, &namespace);
+    let router = Router::start(config.clone(), cluster.kubeconfig());
+    router.finds(&[worker.instance()]).await;
+    config.dynamo.discovery.kubernetes.model = None;
+    config.dynamo.discovery.kubernetes.models = vec![KubernetesModel {
+        component: "Backend".into(),
+        model: "m".into(),
+        dynamo_namespace: None,
+    }];
+    router.config.send_replace(config.clone().into());
+    // Components are compared with their case.
+    router.finds(&[]).await;
+    config.dynamo.discovery.kubernetes.models[0].component = "backend".into();
+    router.config.send_replace(config.into());
+    router.finds(&[worker.instance()]).await;
+}
