@@ -85,3 +85,6 @@ pub fn scale_selector(object: &RouterConfig) -> String {
         .collect();
     pairs.join(",")
 }
+
+#[cfg(test)]
+mod tests;

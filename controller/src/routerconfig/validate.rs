@@ -97,6 +97,7 @@ pub fn validate(object: &RouterConfig, settings: &Settings) -> Result<Accepted, 
     let generation = object.metadata.generation.unwrap_or_default();
     let document = &object.spec.config.0;
     reserved(document)?;
+    source_is_written(document)?;
 
     let written = serde_yaml_ng::to_string(document).unwrap_or_default();
     let Unexpanded {
@@ -109,7 +110,7 @@ pub fn validate(object: &RouterConfig, settings: &Settings) -> Result<Accepted, 
         .map(|problem| at(&problem.path, &problem.message))
         .collect();
 
-    let fleet = fleet(object, &config, document)?;
+    let fleet = fleet(object, &config)?;
     literal(&opaque, &fleet)?;
     if let Some(namespace) = fleet.namespace()
         && namespace != own
@@ -167,7 +168,7 @@ fn reserved(document: &Map<String, Value>) -> Result<(), Rejected> {
     Ok(())
 }
 
-fn fleet(object: &RouterConfig, config: &Config, document: &Map<String, Value>) -> Result<Fleet, Rejected> {
+fn fleet(object: &RouterConfig, config: &Config) -> Result<Fleet, Rejected> {
     let wanted = object.spec.router.fleet_view;
     let discovery = &config.dynamo.discovery;
     let pushable = |upstream| {
@@ -188,13 +189,6 @@ fn fleet(object: &RouterConfig, config: &Config, document: &Map<String, Value>) 
         source: discovery.source,
         namespace: None,
     };
-    if config.dynamo.enabled && source_of(document).is_none() {
-        return Err(Rejected {
-            reason: Reason::InvalidConfig,
-            message: "spec.config.dynamo.discovery.source: say where the fleet is: kubernetes, kubernetes_pods, etcd or file"
-                .to_owned(),
-        });
-    }
     let fleet = match discovery.source {
         _ if !config.dynamo.enabled => Fleet::None,
         DiscoverySource::Kubernetes => pushable(Upstream::Kubernetes),
@@ -219,8 +213,19 @@ fn fleet(object: &RouterConfig, config: &Config, document: &Map<String, Value>) 
     Ok(fleet)
 }
 
-fn source_of(document: &Map<String, Value>) -> Option<&Value> {
-    document.get("dynamo")?.get("discovery")?.get("source")
+/// The router's default source is etcd; whoever asks for a fleet here must say where it is.
+fn source_is_written(document: &Map<String, Value>) -> Result<(), Rejected> {
+    let dynamo = document.get("dynamo");
+    let enabled = dynamo.and_then(|dynamo| dynamo.get("enabled"));
+    let source = dynamo.and_then(|dynamo| dynamo.get("discovery")?.get("source"));
+    if source.is_none() && enabled.is_some_and(|enabled| enabled != false) {
+        return Err(Rejected {
+            reason: Reason::InvalidConfig,
+            message: "spec.config.dynamo.discovery.source: say where the fleet is: kubernetes, kubernetes_pods, etcd or file"
+                .to_owned(),
+        });
+    }
+    Ok(())
 }
 
 /// What the operator acts on must be written out: it has no environment of the router's.
@@ -347,3 +352,6 @@ fn clip(message: &str) -> String {
     }
     message.chars().take(MAX_MESSAGE_CHARS).chain(['…']).collect()
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

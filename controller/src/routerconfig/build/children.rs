@@ -10,6 +10,7 @@ use k8s_openapi::api::{
     policy::v1::PodDisruptionBudget,
     rbac::v1::{Role, RoleBinding},
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Resource,
     core::{ApiResource, DynamicObject, ObjectMeta, TypeMeta},
@@ -92,7 +93,13 @@ impl Make<'_> {
             name: Some(child_name(self.name())),
             namespace: Some(self.namespace().to_owned()),
             labels: Some(labels(self.name())),
-            owner_references: self.object.controller_owner_ref(&()).map(|owner| vec![owner]),
+            owner_references: self.object.controller_owner_ref(&()).map(|owner| {
+                // Deletion in the foreground waits for what belongs to the object.
+                vec![OwnerReference {
+                    block_owner_deletion: Some(true),
+                    ..owner
+                }]
+            }),
             ..ObjectMeta::default()
         };
         child(resource, metadata, data, false)
