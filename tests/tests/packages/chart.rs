@@ -410,6 +410,24 @@ fn configurations_of_the_overlays_are_valid() {
 }
 
 #[test]
+fn the_example_of_values_is_a_valid_router() {
+    let file = format!(
+        "--values={}",
+        root().join("examples/standalone-values.yaml").display()
+    );
+    let objects = helm("router", "routers", &[&file]);
+    let config = find(&objects, "ConfigMap", "router-continuum-router");
+    let text = config["data"]["router.yaml"].as_str().unwrap();
+    continuum_config::parse(text, &|_| None, continuum_config::Build::FULL).unwrap();
+    find(&objects, "Role", "continuum-router-dynamo-pod-reader");
+    assert!(
+        objects
+            .iter()
+            .all(|object| object["kind"] != "CustomResourceDefinition")
+    );
+}
+
+#[test]
 fn wrong_values_are_named() {
     for (argument, expected) in [
         ("--set=watchNamspaces={a}", "watchNamspaces"),
