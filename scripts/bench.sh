@@ -25,7 +25,7 @@ relay() {
 }
 
 micro() {
-  for bench in reducer routing wire; do
+  for bench in kubernetes reducer routing wire; do
     (cd bench/micro && cargo run --release --target-dir "$CONTINUUM_CACHE/bench/micro" --bin "$bench")
   done
 }

@@ -191,7 +191,7 @@ impl Place {
             namespace: kubernetes.namespace.clone(),
             fleet: pods::Settings {
                 namespaces: discovery.namespaces().into_iter().map(str::to_owned).collect(),
-                generations: discovery.namespace_match.of_fleet() == NamespaceMatch::Generation,
+                generations: discovery.namespace_match.of_fleet() != NamespaceMatch::Exact,
                 model: kubernetes.model.clone(),
                 models: models.collect(),
                 limits: resources(&discovery.limits),

@@ -28,13 +28,12 @@ struct Containers {
 }
 
 impl Readiness {
-    /// Takes a slice in; gives the pods that it names or named. `None`: there are too many slices.
+    /// Takes a slice in; gives the pods of which it says something else now. `None`: there are too many slices.
     pub(super) fn put_slice(&mut self, slice: Slice, most: usize) -> Option<BTreeSet<String>> {
-        let mut touched = self.remove_slice(&slice.name);
         if slice.backend.as_deref().is_some_and(|backend| backend != BACKEND) {
-            return Some(touched);
+            return Some(self.remove_slice(&slice.name));
         }
-        if self.slices.len() >= most {
+        if self.slices.len() >= most && !self.slices.contains_key(&slice.name) {
             return None;
         }
         let ready: BTreeSet<(String, String)> = slice
@@ -46,31 +45,21 @@ impl Readiness {
                 Some((name, endpoint.uid.unwrap_or_default()))
             })
             .collect();
-        for (pod, uid) in &ready {
+        let before = self.slices.remove(&slice.name).unwrap_or_default();
+        for (pod, uid) in ready.difference(&before) {
             let uids = self.pods.entry(pod.clone()).or_default();
             *uids.entry(uid.clone()).or_default() += 1;
-            touched.insert(pod.clone());
         }
+        self.uncount(before.difference(&ready));
+        let touched = ready.symmetric_difference(&before);
+        let touched = touched.map(|(pod, _)| pod.clone()).collect();
         self.slices.insert(slice.name, ready);
         Some(touched)
     }
 
     pub(super) fn remove_slice(&mut self, name: &str) -> BTreeSet<String> {
         let ready = self.slices.remove(name).unwrap_or_default();
-        for (pod, uid) in &ready {
-            let Some(uids) = self.pods.get_mut(pod) else {
-                continue;
-            };
-            if let Some(count) = uids.get_mut(uid) {
-                *count = count.saturating_sub(1);
-                if *count == 0 {
-                    uids.remove(uid);
-                }
-            }
-            if uids.is_empty() {
-                self.pods.remove(pod);
-            }
-        }
+        self.uncount(&ready);
         ready.into_iter().map(|(pod, _)| pod).collect()
     }
 
@@ -112,6 +101,23 @@ impl Readiness {
                 Some(pod) => pod.is_ready(uid, MAIN),
                 None => self.pod_is_ready(pod, uid),
             },
+        }
+    }
+
+    fn uncount<'a>(&mut self, endpoints: impl IntoIterator<Item = &'a (String, String)>) {
+        for (pod, uid) in endpoints {
+            let Some(uids) = self.pods.get_mut(pod) else {
+                continue;
+            };
+            if let Some(count) = uids.get_mut(uid) {
+                *count = count.saturating_sub(1);
+                if *count == 0 {
+                    uids.remove(uid);
+                }
+            }
+            if uids.is_empty() {
+                self.pods.remove(pod);
+            }
         }
     }
 
