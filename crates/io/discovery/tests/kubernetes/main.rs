@@ -8,5 +8,6 @@
 mod fleet;
 mod permissions;
 mod pods;
+mod scripted;
 mod support;
 mod trouble;
