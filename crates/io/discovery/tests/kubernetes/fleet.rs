@@ -1,6 +1,7 @@
 //! Who is in the view of the source `kubernetes`.
 
 use continuum_config::model::DiscoverySource::Kubernetes;
+use continuum_fleet::{NamespaceMatch, Reducer, ids::Graph};
 use continuum_testkit::kube::fleet::{Worker, instance, records};
 use serde_json::Value;
 
@@ -114,4 +115,63 @@ async fn five_thousand_resources_are_listed_in_one_pass() {
         .view("all", |view| view.workers.len() == workers.len())
         .await;
     assert_eq!(router.status().passes, 1);
+}
+
+/// What real workers of Dynamo 1.6.1 wrote, stored by a real API server, is the fleet that the same records make in etcd.
+#[tokio::test]
+async fn a_stored_fleet_is_the_fleet_of_its_records() {
+    let cluster = cluster().await;
+    let namespace = cluster.namespace("fixture").await;
+    let read = |text: &str| -> Vec<Value> {
+        let list: Value = serde_json::from_str(text).unwrap();
+        list["items"].as_array().unwrap().clone()
+    };
+    let resources = read(include_str!(
+        "../../../../pure/fleet/tests/fixtures/kubernetes/1.6.1-cr-pod-mode.json"
+    ));
+    let slices = read(include_str!(
+        "../../../../pure/fleet/tests/fixtures/kubernetes/1.6.1-endpointslices.json"
+    ));
+    let mut entries = Vec::new();
+    for (map, bucket) in [
+        ("endpoints", "v1/instances"),
+        ("model_cards", "v1/mdc"),
+        ("event_channels", "v1/event_channels"),
+        ("event_sources", "v1/event_sources"),
+    ] {
+        for resource in &resources {
+            for (path, value) in resource["spec"]["data"][map].as_object().into_iter().flatten() {
+                entries.push((format!("{bucket}/{path}"), value.to_string()));
+            }
+        }
+    }
+    let mut reducer = Reducer::new(continuum_fleet::Settings {
+        namespaces: vec![Graph::from("dynamo")],
+        namespace_match: NamespaceMatch::Generation,
+        limits: Default::default(),
+    });
+    reducer.reset(entries, jiff::Timestamp::UNIX_EPOCH);
+    let wanted = reducer.view();
+    assert_eq!(wanted.workers.len(), 2);
+
+    for mut object in resources.into_iter().chain(slices) {
+        let metadata = object["metadata"].as_object_mut().unwrap();
+        for field in [
+            "uid",
+            "resourceVersion",
+            "generation",
+            "creationTimestamp",
+            "managedFields",
+        ] {
+            metadata.remove(field);
+        }
+        metadata.insert("namespace".into(), namespace.clone().into());
+        cluster.apply(&object.to_string()).await;
+    }
+    let router = Router::start(config(Kubernetes, &namespace), cluster.kubeconfig());
+    router
+        .view("the fixture's fleet", |view| {
+            view.workers == wanted.workers && view.publishers == wanted.publishers
+        })
+        .await;
 }
