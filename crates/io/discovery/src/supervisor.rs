@@ -128,6 +128,10 @@ struct Supervisor {
     metrics: Metrics,
     pushed: Option<watch::Receiver<Pushed>>,
     /// Who we are to the API server.
+    #[cfg_attr(
+        not(feature = "kubernetes"),
+        expect(dead_code, reason = "a build without the Kubernetes sources")
+    )]
     credentials: Credentials,
     running: Option<Running>,
 }

@@ -75,7 +75,7 @@ fn missing_features(config: &Config, build: Build, report: &mut Report<'_>) {
         report.add(
             "dynamo.discovery.source",
             format!(
-                "the source {} comes with the operator; this build finds no workers with it",
+                "this build cannot read the source {}, so it finds no workers",
                 source.as_str()
             ),
         );

@@ -49,7 +49,7 @@ pub(crate) struct Router {
     pub(crate) discovery: Discovery,
     pub(crate) config: watch::Sender<Arc<Config>>,
     pub(crate) registry: Registry,
-    _tasks: Tasks,
+    tasks: Tasks,
 }
 
 impl Router {
@@ -62,8 +62,16 @@ impl Router {
             discovery,
             config: sender,
             registry,
-            _tasks: tasks,
+            tasks,
         }
+    }
+
+    /// Ends it as a process does.
+    pub(crate) async fn stop(self) {
+        assert!(
+            self.tasks.drain(PATIENCE, std::future::pending()).await,
+            "discovery did not stop"
+        );
     }
 
     /// Waits until the view is as wanted.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use continuum_config::model::DiscoverySource::Kubernetes as Metadata;
+use continuum_config::model::DiscoverySource::{Kubernetes as Metadata, KubernetesPods};
 use continuum_discovery::{
     Error,
     k8s::{Credentials, Kubernetes, Settings},
@@ -40,6 +40,32 @@ async fn a_restart_of_the_api_server_keeps_the_view() {
     cluster.restart().await;
     cluster.write_worker(&second).await;
     router.finds(&[first.instance(), second.instance()]).await;
+}
+
+#[tokio::test]
+async fn a_router_that_starts_without_the_api_server_begins_with_the_kept_view() {
+    let cluster = Cluster::start().await;
+    let namespace = cluster.namespace("kept").await;
+    let worker = Worker::new(&namespace, "w-0", "worker", "ignored");
+    cluster.write_pod(&worker).await;
+    let state = tempfile::tempdir().unwrap();
+    let mut config = config(KubernetesPods, &namespace);
+    config.dynamo.state_dir = Some(state.path().to_owned());
+    let before = Router::start(config.clone(), cluster.kubeconfig());
+    before.finds(&[worker.instance()]).await;
+    before.stop().await;
+    cluster.kill();
+    let after = Router::start(config.clone(), cluster.kubeconfig());
+    after.finds(&[worker.instance()]).await;
+    assert!(after.status().stale && after.status().ready());
+    let cardless =
+        |view: &continuum_fleet::view::FleetView| view.workers.values().all(|worker| worker.card.is_none());
+    after.view("no card", cardless).await;
+    // Pods do not say what they serve: with another model the kept records are of another fleet.
+    config.dynamo.discovery.kubernetes.model = Some("other".into());
+    let other = Router::start(config, cluster.kubeconfig());
+    other.until("away", |status| status.last_error.is_some()).await;
+    other.finds(&[]).await;
 }
 
 #[tokio::test]
