@@ -47,8 +47,9 @@ fn templates_are_valid_and_survive_being_shown() {
                 continue;
             }
             let text = fs::read_to_string(&path).unwrap();
-            // Resources of Kubernetes are the custom resource's to judge.
-            if text.contains("\nkind: ") {
+            // Resources of Kubernetes are the custom resource's to judge, values of the chart its schema's.
+            let values = path.to_string_lossy().ends_with("values.yaml");
+            if values || text.contains("\nkind: ") {
                 continue;
             }
             seen += 1;
