@@ -3,6 +3,7 @@
 use std::{fs, time::Duration};
 
 use continuum_config::{model::DiscoverySource, value::Endpoint};
+use continuum_discovery::SourceKind;
 use continuum_testkit::etcd::Etcd;
 
 use crate::support::{Registrar, Router, ids, instance};
@@ -136,20 +137,25 @@ async fn off_empties_the_view_and_counts_no_restart() {
 }
 
 #[tokio::test]
-async fn a_source_that_comes_later_is_said_and_holds_nobody_back() {
+async fn another_source_clears_the_view_and_holds_nobody_back() {
     let mut fleet = Registrar::shared().await;
     let ns = fleet.namespace.clone();
     fleet.put(instance(&ns, "decode", 1)).await;
     let router = Router::start(fleet.config());
     router.ids(&[1]).await;
-    router.reload(|config| config.dynamo.discovery.source = DiscoverySource::Kubernetes);
+    router.reload(|config| {
+        config.dynamo.discovery.source = DiscoverySource::Kubernetes;
+        config.dynamo.discovery.kubernetes.namespace = "continuum-no-such-fleet".into();
+    });
     router.ids(&[]).await;
+    // A build without the source says so at once; one with it looks for a cluster.
     let status = router
-        .state("unsupported", |status| {
-            !status.supported && status.last_error.is_some()
+        .state("the other source", |status| {
+            status.source == Some(SourceKind::Kubernetes) && (status.supported || status.last_error.is_some())
         })
         .await;
-    assert!(status.ready() && !status.signals.load);
+    assert!(status.ready());
+    assert_eq!(status.supported, cfg!(feature = "kubernetes"));
     router.reload(|config| config.dynamo.discovery.source = DiscoverySource::Etcd);
     router.ids(&[1]).await;
     router.stop().await;

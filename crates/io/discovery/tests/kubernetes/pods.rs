@@ -63,3 +63,26 @@ async fn another_model_is_another_view() {
     router.config.send_replace(config.into());
     router.finds(&[worker.instance()]).await;
 }
+
+#[tokio::test]
+async fn namespaces_come_and_go_without_a_gap_for_the_others() {
+    let cluster = cluster().await;
+    let namespace = cluster.namespace("several").await;
+    let [first, second, third] = ["prod", "canary", "test"].map(|name| {
+        let mut worker = Worker::new(&namespace, &format!("w-{name}"), "worker", "ignored");
+        worker.dynamo_namespace = name.into();
+        worker
+    });
+    for worker in [&first, &second, &third] {
+        cluster.write_pod(worker).await;
+    }
+    let mut config = config(KubernetesPods, &namespace);
+    config.dynamo.discovery.kubernetes.dynamo_namespaces = vec!["prod".into(), "canary".into()];
+    let router = Router::start(config.clone(), cluster.kubeconfig());
+    router.finds(&[first.instance(), second.instance()]).await;
+    let seen = router.first_seen(first.instance());
+    config.dynamo.discovery.kubernetes.dynamo_namespaces = vec!["prod".into(), "test".into()];
+    router.config.send_replace(config.into());
+    router.finds(&[first.instance(), third.instance()]).await;
+    assert_eq!(router.first_seen(first.instance()), seen);
+}

@@ -101,6 +101,13 @@ impl Router {
         assert!(seen.is_ok(), "{what}: {:?}", self.status());
     }
 
+    /// Since when a worker is known.
+    pub(crate) fn first_seen(&self, id: u64) -> Option<jiff::Timestamp> {
+        let view = self.discovery.fleet().load();
+        let worker = view.workers.iter().find(|(key, _)| key.instance.raw() == id);
+        worker.map(|(_, worker)| worker.seen.first)
+    }
+
     pub(crate) fn status(&self) -> Status {
         Status::clone(&self.discovery.status().load())
     }
