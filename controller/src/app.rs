@@ -9,12 +9,16 @@
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
+use continuum_discovery::k8s::Credentials;
 use continuum_messages::Epoch;
 use continuum_runtime::{
     tasks::{How, Spawner, Tasks},
     telemetry,
 };
-use kube::Client;
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
 use prometheus::{IntGauge, Registry};
 use tokio::{
     net::TcpListener,
@@ -87,7 +91,8 @@ async fn serve(cli: Cli) -> Result<ExitCode, Error> {
     let mut terminate = signal(SignalKind::terminate()).map_err(io("signals"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("signals"))?;
     let tasks = Tasks::new();
-    let hub = start(&cli, Client::try_default().await?, &tasks.spawner()).await?;
+    let client = client(&cli).await?;
+    let hub = start(&cli, client, &tasks.spawner()).await?;
     let signal = async {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -111,6 +116,16 @@ async fn serve(cli: Cli) -> Result<ExitCode, Error> {
         "stopped, because a task ended that everything depends on"
     );
     Ok(ExitCode::FAILURE)
+}
+
+async fn client(cli: &Cli) -> Result<Client, Error> {
+    let Some(path) = &cli.kubeconfig else {
+        return Ok(Client::try_default().await?);
+    };
+    let refused = |error: kube::config::KubeconfigError| kube::Error::InferKubeconfig(error);
+    let file = Kubeconfig::read_from(path).map_err(refused)?;
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+    Ok(Client::try_from(config.map_err(refused)?)?)
 }
 
 /// Starts everything; what it returns ends the sessions of routers.
@@ -140,10 +155,14 @@ pub async fn start(cli: &Cli, client: Client, spawner: &Spawner) -> Result<Arc<H
     push_server(spawner, listener, &hub, client.clone(), serving.clone());
 
     let (listed, listed_once) = watch::channel(false);
+    let credentials = match &cli.kubeconfig {
+        Some(path) => Credentials::Kubeconfig(path.clone()),
+        None => Credentials::Found,
+    };
     let context = Context {
         client,
         hub: Arc::clone(&hub),
-        fleets: Arc::new(Mutex::new(Fleets::new(Arc::clone(&hub)))),
+        fleets: Arc::new(Mutex::new(Fleets::new(Arc::clone(&hub), credentials))),
         settings: Settings::of(cli),
         served: cli.served(),
         leads,

@@ -40,6 +40,9 @@ pub struct Cli {
     /// Directory with `tls.crt`, `tls.key` and `ca.crt`, for instance of cert-manager, instead of an authority of our own
     #[arg(long, env = "CONTINUUM_TLS_DIR")]
     pub tls_dir: Option<PathBuf>,
+    /// The cluster's kubeconfig, for an operator that runs outside of it; inside, its ServiceAccount is used
+    #[arg(long, env = "CONTINUUM_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
     /// Lease that decides which replica writes
     #[arg(long, env = "CONTINUUM_LEASE", default_value = "continuum-router-controller")]
     pub lease: String,

@@ -9,7 +9,7 @@ use continuum_config::{
     Config,
     model::{Discovery as Wanted, DiscoverySource, Dynamo},
 };
-use continuum_discovery::{Discovery, Status};
+use continuum_discovery::{Discovery, Status, k8s::Credentials};
 use continuum_fleet::{Graphs, ids::Graph, view::FleetView};
 use continuum_messages::push::SourceState;
 use continuum_runtime::{cell::Cell, tasks::Tasks};
@@ -28,6 +28,7 @@ struct Place(Wanted);
 /// All sources of this replica.
 pub struct Fleets {
     hub: Arc<Hub>,
+    credentials: Credentials,
     sources: Vec<Source>,
     changed: watch::Sender<u64>,
 }
@@ -44,11 +45,12 @@ struct Source {
 }
 
 impl Fleets {
-    /// None yet.
+    /// None yet; all are read with these credentials.
     #[must_use]
-    pub fn new(hub: Arc<Hub>) -> Self {
+    pub fn new(hub: Arc<Hub>, credentials: Credentials) -> Self {
         Self {
             hub,
+            credentials,
             sources: Vec::new(),
             changed: watch::Sender::new(0),
         }
@@ -136,7 +138,7 @@ impl Fleets {
         let spawner = tasks.spawner();
         let (config, receiver) = watch::channel(place.config(names.to_vec()));
         // Of its own: the families of a router's discovery speak of one source.
-        let discovery = Discovery::spawn(&spawner, receiver, &Registry::new())?;
+        let discovery = Discovery::spawn_as(&spawner, receiver, &Registry::new(), self.credentials.clone())?;
         let id = self.hub.add_source();
         let (fleet, status) = (discovery.fleet(), discovery.status());
         spawner.essential("fleet view to routers", {

@@ -238,9 +238,10 @@ async fn delete(api: &Api<DynamicObject>, there: &DynamicObject) -> Result<(), k
 }
 
 fn failure(kind: &str, namespace: &str, name: &str, error: &kube::Error) -> Failure {
-    let why = match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
+    let why = if let kube::Error::Api(status) = error {
+        status.message.clone()
+    } else {
+        error.to_string()
     };
     Failure {
         reason: reason_of(error),

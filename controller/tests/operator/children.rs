@@ -1,0 +1,226 @@
+//! Children are made, kept as they should be, and left alone where they are somebody else's.
+
+use continuum_testkit::kube::eventually;
+use serde_json::{Value, json};
+
+use crate::support::{LIMIT, Operator, cluster, condition, gone, namespace, object, routerconfig, wait_for};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn children_come_drift_is_repaired_and_unwanted_ones_go() {
+    let cluster = cluster().await;
+    let client = cluster.client().await;
+    let ns = namespace(cluster, "children").await;
+    let operator = Operator::start(client.clone(), &ns, &[]).await;
+    cluster
+        .apply(&routerconfig(
+            &ns,
+            "chat",
+            &ns,
+            "{replicas: 2, podDisruptionBudget: {minAvailable: 1}}",
+        ))
+        .await;
+    for kind in [
+        "ServiceAccount",
+        "ConfigMap",
+        "Service",
+        "Deployment",
+        "PodDisruptionBudget",
+    ] {
+        let made = wait_for(&client, &ns, kind, "chat-router", |_| true).await;
+        assert_eq!(made["metadata"]["ownerReferences"][0]["name"], "chat", "{kind}");
+    }
+    // Views are pushed: routers may read nothing.
+    assert!(object(&client, &ns, "Role", "chat-router").await.is_none());
+    condition(&client, &ns, "chat", "Accepted", "Valid").await;
+    condition(&client, &ns, "chat", "ResourcesApplied", "Applied").await;
+    condition(&client, &ns, "chat", "FleetSynced", "Synced").await;
+    condition(&client, &ns, "chat", "RoutersReady", "RollingOut").await;
+    condition(&client, &ns, "chat", "Ready", "RoutersNotReady").await;
+    condition(&client, &ns, "chat", "Degraded", "NoModels").await;
+
+    // A child that is deleted comes back; a field of ours that is edited returns, one of somebody else stays.
+    let service =
+        format!("apiVersion: v1\nkind: Service\nmetadata: {{name: chat-router, namespace: {ns}}}\n");
+    let uid = wait_for(&client, &ns, "Service", "chat-router", |_| true).await["metadata"]["uid"].clone();
+    cluster.delete(&service).await;
+    wait_for(&client, &ns, "Service", "chat-router", |found| {
+        found["metadata"]["uid"] != uid
+    })
+    .await;
+    cluster
+        .apply(&format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: chat-router, namespace: {ns}, annotations: {{mine: 'yes'}}}}\ndata: {{router.yaml: nonsense}}\n"
+        ))
+        .await;
+    let map = wait_for(&client, &ns, "ConfigMap", "chat-router", |found| {
+        found["data"]["router.yaml"]
+            .as_str()
+            .is_some_and(|text| text.contains("frontend"))
+    })
+    .await;
+    assert_eq!(map["metadata"]["annotations"]["mine"], "yes");
+
+    // What is not wanted any more goes.
+    cluster
+        .apply(&routerconfig(
+            &ns,
+            "chat",
+            &ns,
+            "{replicas: 1, podDisruptionBudget: null}",
+        ))
+        .await;
+    wait_for(&client, &ns, "Deployment", "chat-router", |found| {
+        found["spec"]["replicas"] == 1
+    })
+    .await;
+    operator.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resource_of_somebody_else_is_not_touched_and_reported() {
+    let cluster = cluster().await;
+    let client = cluster.client().await;
+    let ns = namespace(cluster, "foreign-child").await;
+    let theirs = format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: chat-router, namespace: {ns}}}\nspec: {{ports: [{{port: 1}}]}}\n"
+    );
+    cluster.apply(&theirs).await;
+    let operator = Operator::start(client.clone(), &ns, &[]).await;
+    cluster.apply(&routerconfig(&ns, "chat", &ns, "{}")).await;
+    let reported = condition(&client, &ns, "chat", "ResourcesApplied", "OwnedByOther").await;
+    assert!(
+        reported
+            .status
+            .unwrap()
+            .conditions
+            .iter()
+            .any(|one| one.message.contains("Service"))
+    );
+    let service = wait_for(&client, &ns, "Service", "chat-router", |_| true).await;
+    assert_eq!(service["spec"]["ports"][0]["port"], 1);
+    assert!(service["metadata"]["ownerReferences"].is_null());
+    // The others are there all the same.
+    wait_for(&client, &ns, "Deployment", "chat-router", |_| true).await;
+    cluster.delete(&theirs).await;
+    condition(&client, &ns, "chat", "ResourcesApplied", "Applied").await;
+    operator.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rejected_config_leaves_the_last_accepted_one_in_force() {
+    let cluster = cluster().await;
+    let client = cluster.client().await;
+    let ns = namespace(cluster, "rejected").await;
+    let operator = Operator::start(client.clone(), &ns, &[]).await;
+    let good = routerconfig(&ns, "chat", &ns, "{}");
+    cluster.apply(&good).await;
+    condition(&client, &ns, "chat", "ResourcesApplied", "Applied").await;
+    let text = |map: &Value| map["data"]["router.yaml"].as_str().unwrap_or_default().to_owned();
+    let before = text(&wait_for(&client, &ns, "ConfigMap", "chat-router", |_| true).await);
+    // A pool of a backend that does not exist: no schema can say that.
+    let bad = good.replace("backends: [frontend]", "backends: [missing]");
+    cluster.apply(&bad).await;
+    condition(&client, &ns, "chat", "Accepted", "InvalidConfig").await;
+    condition(&client, &ns, "chat", "Degraded", "ConfigNotInForce").await;
+    let after = wait_for(&client, &ns, "ConfigMap", "chat-router", |_| true).await;
+    assert_eq!(text(&after), before);
+    operator.stop().await;
+    // Another life of the operator still knows it.
+    let operator = Operator::start(client.clone(), &ns, &[]).await;
+    let key = continuum_controller::push::Key {
+        namespace: ns.as_str().into(),
+        name: "chat".into(),
+    };
+    let hub = &operator.hub;
+    let key = &key;
+    eventually("the config of the earlier life", LIMIT, || async move {
+        hub.config(key)
+    })
+    .await;
+    assert_eq!(
+        text(&wait_for(&client, &ns, "ConfigMap", "chat-router", |_| true).await),
+        before
+    );
+    cluster.apply(&good.replace("127.0.0.1:9", "127.0.0.1:10")).await;
+    condition(&client, &ns, "chat", "Accepted", "Valid").await;
+    wait_for(&client, &ns, "ConfigMap", "chat-router", |map| {
+        text(map).contains("127.0.0.1:10")
+    })
+    .await;
+    operator.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unchanged_status_writes_nothing() {
+    let cluster = cluster().await;
+    let client = cluster.client().await;
+    let ns = namespace(cluster, "quiet").await;
+    let operator = Operator::start(client.clone(), &ns, &[]).await;
+    cluster
+        .apply(&routerconfig(&ns, "chat", &ns, "{replicas: 0}"))
+        .await;
+    condition(&client, &ns, "chat", "RoutersReady", "ScaledToZero").await;
+    let version = |found: &Value| found["metadata"]["resourceVersion"].clone();
+    let mut before = json!(null);
+    // Until nothing has moved for longer than the writer's own clock.
+    let still = eventually("a status that stays", LIMIT, || {
+        let last = before.clone();
+        let client = client.clone();
+        let ns = ns.clone();
+        let now = async move {
+            let now = version(&wait_for(&client, &ns, "RouterConfig", "chat", |_| true).await);
+            tokio::time::sleep(std::time::Duration::from_secs(6)).await;
+            let later = version(&wait_for(&client, &ns, "RouterConfig", "chat", |_| true).await);
+            (now == later && last != json!(false)).then_some(later)
+        };
+        before = json!(true);
+        now
+    })
+    .await;
+    assert!(still.is_string());
+    operator.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn permissions_that_go_are_told_and_come_back() {
+    let cluster = cluster().await;
+    let admin = cluster.client().await;
+    let ns = namespace(cluster, "permissions").await;
+    let rules = |children: &str| {
+        format!(
+            r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {{name: operator, namespace: {ns}}}
+rules:
+  - {{apiGroups: ["*"], resources: ["*"], verbs: [get, list, watch]}}
+  - {{apiGroups: [router.continuum.dev, coordination.k8s.io, events.k8s.io], resources: ["*"], verbs: ["*"]}}
+  - {{apiGroups: [""], resources: [secrets], verbs: [get, update]}}
+  - {{apiGroups: ["", apps, policy, networking.k8s.io], resources: [serviceaccounts, configmaps, services, poddisruptionbudgets, networkpolicies{children}], verbs: [create, patch, delete]}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {{name: operator, namespace: {ns}}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: operator}}
+subjects: [{{kind: ServiceAccount, name: operator, namespace: {ns}}}]
+"#
+        )
+    };
+    cluster.apply(&rules("")).await;
+    let client = cluster.service_account(&ns, "operator").await;
+    let operator = Operator::start(client, &ns, &[]).await;
+    cluster.apply(&routerconfig(&ns, "chat", &ns, "{}")).await;
+    let told = condition(&admin, &ns, "chat", "ResourcesApplied", "Forbidden").await;
+    assert!(
+        told.status
+            .unwrap()
+            .conditions
+            .iter()
+            .any(|one| one.message.contains("deployments"))
+    );
+    cluster.apply(&rules(", deployments")).await;
+    condition(&admin, &ns, "chat", "ResourcesApplied", "Applied").await;
+    wait_for(&admin, &ns, "Deployment", "chat-router", |_| true).await;
+    operator.stop().await;
+    gone(&admin, &ns, "Role", "chat-router").await;
+}
