@@ -22,7 +22,7 @@ fi
 "$here/install-test-deps.sh" --e2e
 "$here/install-dynamo.sh" 1.6.1 1.4.2
 python=$CONTINUUM_CACHE/dynamo/client/bin/python
-tests=("$python" -m pytest -p no:cacheprovider e2e/kube "$@")
+tests=("$python" -m pytest -p no:cacheprovider "${@:-e2e/kube}")
 
 if [ -z "$own_node" ]; then
   : "${E2E_ROUTER_IMAGE:?}" "${E2E_CONTROLLER_IMAGE:?}" "${E2E_DYNAMO_IMAGE:?}"

@@ -42,7 +42,7 @@ def routers(cluster, release):
     text = cluster.kubectl("apply", "-f", EXAMPLE, "-o", "json")
     meta = json.loads(text)["metadata"]
     found = Routers(cluster, meta["name"], meta["namespace"])
-    cluster.kubectl("wait", "--for=condition=Ready", f"rc/{found.name}", "-n", found.namespace, "--timeout=120s")
+    cluster.kubectl("wait", "--for=condition=Ready", f"routerconfig/{found.name}", "-n", found.namespace, "--timeout=120s")
     return found
 
 

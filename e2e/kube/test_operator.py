@@ -49,7 +49,7 @@ def test_ready_is_safe_to_wait_for(cluster, routers):
     status = routers.status()
     assert status["observedGeneration"] == routers.read()["metadata"]["generation"]
     assert status["url"]
-    shown = cluster.kubectl("get", "rc", routers.name, "-n", routers.namespace)
+    shown = cluster.kubectl("get", "routerconfigs", routers.name, "-n", routers.namespace)
     assert "True" in shown, shown
 
 
