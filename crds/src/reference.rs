@@ -18,7 +18,7 @@ pub fn routerconfig() -> String {
     let definition = serde_json::to_value(crd()).unwrap_or_default();
     let mut out = String::from(
         "# RouterConfig\n\nGenerated from the types by `make generate`; do not edit.\n\n\
-         `routerconfigs.router.continuum.dev`, version `v1alpha1`, namespaced, short name `rc`. A RouterConfig `chat` has a \
+         `routerconfigs.router.continuum.dev`, version `v1alpha1`, namespaced, short name `rc`. (Kubernetes itself calls ReplicationControllers `rc`, and its own names win: write `routerconfig`, or `rc.router.continuum.dev`.) A RouterConfig `chat` has a \
          Deployment, a Service and the like, all named `chat-router`; its name has at most 50 characters.\n\n\
          ## spec.config\n\n\
          The document that a router outside Kubernetes reads, field by field: see the \
@@ -53,9 +53,9 @@ pub fn routerconfig() -> String {
 pub fn conditions() -> String {
     let mut out = String::from(
         "# Conditions of a RouterConfig\n\nGenerated from the types by `make generate`; do not edit.\n\n\
-         `kubectl describe rc NAME` shows them. Each carries a reason out of a closed list, a message that says what exactly, \
+         `kubectl describe routerconfig NAME` shows them. Each carries a reason out of a closed list, a message that says what exactly, \
          and `observedGeneration`: a condition with an older generation speaks of an older spec.\n\n\
-         `kubectl wait --for=condition=Ready rc/NAME` is safe to gate a rollout on.\n",
+         `kubectl wait --for=condition=Ready routerconfig/NAME` is safe to gate a rollout on.\n",
     );
     for condition in ConditionType::ALL {
         let _ = write!(
