@@ -34,3 +34,6 @@ pub(crate) const CONCURRENCY: u16 = 8;
 
 /// How long it is believed that the PodMonitor API exists, or does not.
 pub(crate) const API_CHECKED_EVERY: Duration = Duration::from_secs(60);
+
+/// After a watch has failed: long enough to be no load, short enough to be no outage of its own.
+pub(crate) const WATCH_PAUSE: Duration = Duration::from_millis(300);

@@ -23,6 +23,7 @@ use kube::{
     runtime::{
         controller::{self, Action, Controller},
         reflector::Store,
+        utils::Backoff,
         watcher,
     },
 };
@@ -39,7 +40,7 @@ use super::{
     MANAGER, Settings,
     apply::{Applier, FINALIZER, reason_of},
     build, child_name,
-    limits::{API_CHECKED_EVERY, CONCURRENCY, DEBOUNCE, RESYNC, RETRY_FIRST, RETRY_MOST},
+    limits::{API_CHECKED_EVERY, CONCURRENCY, DEBOUNCE, RESYNC, RETRY_FIRST, RETRY_MOST, WATCH_PAUSE},
     memory::{Entry, InForce, Memory},
     render::CONFIG_KEY,
     validate::validate,
@@ -140,6 +141,22 @@ async fn drive(controller: Controller<RouterConfig>, reconciler: Arc<Reconciler>
     }
 }
 
+/// The pause after a failed watch. One for all watches of a controller, and while it lasts none of them is heard: so it
+/// is short and does not grow, or ten watches that fail once would make a minute's silence of a second's outage.
+struct Pause;
+
+impl Iterator for Pause {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        Some(WATCH_PAUSE)
+    }
+}
+
+impl Backoff for Pause {
+    fn reset(&mut self) {}
+}
+
 /// The one that reconciles.
 struct Reconciler {
     context: Context,
@@ -164,6 +181,7 @@ impl Reconciler {
             .boxed();
         Controller::new(api::<RouterConfig>(client, namespace), watcher::Config::default())
             .with_config(config)
+            .trigger_backoff(Pause)
             .owns(api::<Deployment>(client, namespace), children.clone())
             .owns(api::<Service>(client, namespace), children.clone())
             .owns(api::<ConfigMap>(client, namespace), children.clone())

@@ -3,5 +3,6 @@
 
 mod children;
 mod deletion;
+mod outage;
 mod replicas;
 mod support;

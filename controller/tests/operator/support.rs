@@ -24,11 +24,16 @@ pub(crate) async fn cluster() -> &'static Cluster {
     CLUSTER
         .get_or_init(|| async {
             let cluster = Cluster::start_with_controllers().await;
-            cluster.apply(&continuum_crds::yaml()).await;
-            cluster.install_worker_metadata().await;
+            prepare(&cluster).await;
             cluster
         })
         .await
+}
+
+/// Installs the definitions that the operator needs.
+pub(crate) async fn prepare(cluster: &Cluster) {
+    cluster.apply(&continuum_crds::yaml()).await;
+    cluster.install_worker_metadata().await;
 }
 
 /// One replica of an operator.
@@ -43,9 +48,19 @@ impl Operator {
     }
 
     pub(crate) async fn replica(client: Client, namespace: &str, pod: &str, more: &[&str]) -> Self {
+        Self::of(cluster().await, client, namespace, pod, more).await
+    }
+
+    pub(crate) async fn of(
+        cluster: &Cluster,
+        client: Client,
+        namespace: &str,
+        pod: &str,
+        more: &[&str],
+    ) -> Self {
         let pod = format!("--pod-name={pod}");
         let own = format!("--pod-namespace={namespace}");
-        let kubeconfig = format!("--kubeconfig={}", cluster().await.kubeconfig().display());
+        let kubeconfig = format!("--kubeconfig={}", cluster.kubeconfig().display());
         let fixed = [
             "continuum-controller",
             kubeconfig.as_str(),
