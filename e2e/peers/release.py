@@ -15,6 +15,7 @@ CHART = ROOT / "charts" / "continuum-router"
 EXAMPLE = ROOT / "examples" / "routerconfig.yaml"
 KIND = "routerconfigs.router.continuum.dev"
 DATA_PORT = 8080
+SERVICE_PORT = 80  # of a RouterConfig's Service, by default
 ADMIN_PORT = 9090
 READY_SECONDS = 120
 
@@ -88,7 +89,7 @@ class Routers:
 
     @property
     def url(self):
-        return self.cluster.url(self.namespace, self.children, DATA_PORT)
+        return self.cluster.url(self.namespace, self.children, SERVICE_PORT)
 
     def read(self):
         return self.cluster.read(KIND, self.name, self.namespace)
