@@ -124,10 +124,16 @@ mod tests {
         let uri = format!("http://{}/readyz?x=1", listener.local_addr().unwrap());
         let told = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut request = [0; 1024];
-            let length = stream.read(&mut request).unwrap();
+            // A request may come in several pieces.
+            let mut request = Vec::new();
+            let mut piece = [0; 1024];
+            while !request.ends_with(b"\r\n\r\n") {
+                let length = stream.read(&mut piece).unwrap();
+                assert!(length > 0, "the request has an end");
+                request.extend_from_slice(piece.get(..length).unwrap());
+            }
             stream.write_all(answer.as_bytes()).unwrap();
-            String::from_utf8_lossy(request.get(..length).unwrap()).into_owned()
+            String::from_utf8_lossy(&request).into_owned()
         });
         (uri.parse().unwrap(), told)
     }
