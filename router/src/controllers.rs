@@ -1,11 +1,11 @@
 //! The operator's controllers: what they push goes to discovery and to reloads, what this process is goes to them.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use continuum_config::Config;
 use continuum_discovery::{Pushed, SourceKind};
 use continuum_events::status::State;
-use continuum_fleet::view::{FleetView, NameKind, Role};
+use continuum_fleet::{Census, view::FleetView};
 use continuum_push::{Client, Counts, Pool, Report, Settings, Source, Subscriptions, ViewId};
 use continuum_runtime::{cell::Cell, tasks::Spawner};
 use prometheus::Registry;
@@ -215,39 +215,18 @@ fn local(app: &App) -> Option<(Source, Counts)> {
 }
 
 fn counts(view: &FleetView) -> Counts {
-    let mut of = Counts {
-        publishers: count(view.publishers.len()),
-        ..Counts::default()
-    };
-    // Per pool and model: whether there is a prefill, a decode, an aggregated worker.
-    let mut models: BTreeMap<(&str, &str), [bool; 3]> = BTreeMap::new();
-    for worker in view.workers.values() {
-        let (counter, half) = match worker.role {
-            Role::Prefill => (&mut of.prefill, Some(0_usize)),
-            Role::Decode => (&mut of.decode, Some(1)),
-            Role::Aggregated => (&mut of.aggregated, Some(2)),
-            Role::Encode => (&mut of.encode, None),
-            Role::Unknown => (&mut of.unknown, None),
-        };
-        *counter = counter.saturating_add(1);
-        let Some(half) = half else { continue };
-        for name in worker.names.iter().filter(|name| name.kind == NameKind::Base) {
-            let halves = models
-                .entry((worker.graph.as_str(), name.name.as_str()))
-                .or_default();
-            if let Some(there) = halves.get_mut(half) {
-                *there = true;
-            }
-        }
-    }
-    of.models = count(models.len());
-    of.unpaired_models = models
-        .iter()
-        .filter(|(_, halves)| matches!(halves, [true, false, false] | [false, true, false]))
-        .map(|((_, model), _)| (*model).to_owned())
-        .collect();
+    let mut of = Census::of(view);
     of.unpaired_models.dedup();
-    of
+    Counts {
+        prefill: count(of.prefill),
+        decode: count(of.decode),
+        aggregated: count(of.aggregated),
+        encode: count(of.encode),
+        unknown: count(of.unknown),
+        models: count(of.models),
+        publishers: count(of.publishers),
+        unpaired_models: of.unpaired_models,
+    }
 }
 
 fn count(of: usize) -> u32 {

@@ -4,6 +4,7 @@
 //! randomness: the same changes always give the same view.
 
 mod cards;
+mod census;
 mod claims;
 pub mod graphs;
 pub mod ids;
@@ -20,6 +21,7 @@ mod said;
 mod sets;
 pub mod view;
 
+pub use census::Census;
 pub use graphs::{Generation, Graphs, NamespaceMatch};
 pub use notes::{EventKind, Note, Notes};
 pub use reducer::{Change, Reducer, Settings};
