@@ -12,7 +12,7 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 use continuum_discovery::k8s::Credentials;
 use continuum_messages::Epoch;
 use continuum_runtime::{
-    tasks::{How, Spawner, Tasks},
+    tasks::{Spawner, Tasks},
     telemetry,
 };
 use kube::{
@@ -105,14 +105,9 @@ async fn serve(cli: Cli) -> Result<ExitCode, Error> {
     let Some(ended) = exit.first else {
         return Ok(ExitCode::SUCCESS);
     };
-    let why = match ended.how {
-        How::Finished => "it returned".to_owned(),
-        How::Failed(error) => error.to_string(),
-        How::Lost => "it was lost".to_owned(),
-    };
     tracing::error!(
         task = ended.name,
-        why,
+        why = %ended.how,
         "stopped, because a task ended that everything depends on"
     );
     Ok(ExitCode::FAILURE)

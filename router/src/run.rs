@@ -4,7 +4,7 @@ use std::{path::Path, process::ExitCode, sync::Arc};
 
 use continuum_config::{Config, Loaded, model::LogFormat};
 use continuum_runtime::{
-    tasks::{How, Spawner, Tasks},
+    tasks::{Spawner, Tasks},
     telemetry::{self, LevelHandle},
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -255,14 +255,9 @@ async fn stop(tasks: Tasks, app: &Arc<App>, signals: Signals) -> Result<ExitCode
     };
     let exit = tasks.run(first, grace, told()).await;
     if let Some(ended) = exit.first {
-        let why = match ended.how {
-            How::Finished => "it returned".to_owned(),
-            How::Failed(error) => error.to_string(),
-            How::Lost => "it was lost".to_owned(),
-        };
         tracing::error!(
             task = ended.name,
-            why,
+            why = %ended.how,
             "stopped, because a task ended that everything depends on"
         );
         return Ok(ExitCode::FAILURE);

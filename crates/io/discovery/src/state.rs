@@ -6,13 +6,14 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File, OpenOptions},
-    io::{self, BufRead as _, BufReader, BufWriter, ErrorKind, Read as _},
-    path::{Path, PathBuf},
+    fs::File,
+    io::{self, BufRead as _, BufReader, ErrorKind, Read as _},
+    path::PathBuf,
     sync::Arc,
 };
 
 use continuum_fleet::Change;
+use continuum_runtime::files;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -171,28 +172,16 @@ pub(crate) async fn load(keep: Keep) -> Option<Entries> {
 }
 
 fn write(keep: &Keep, records: &Records) -> io::Result<()> {
-    fs::create_dir_all(&keep.dir)?;
-    let unfinished = keep.dir.join(format!("{FILE}.tmp"));
-    let mut file = BufWriter::new(create(&unfinished)?);
-    line(&mut file, &(FORMAT, &keep.scope, records.len()))?;
-    for (key, value) in records {
-        // A value that is no text is no record either: the reducer has refused it.
-        if let Ok(value) = std::str::from_utf8(value) {
-            line(&mut file, &(key, value))?;
+    files::replace(&keep.dir, FILE, |file| {
+        line(file, &(FORMAT, &keep.scope, records.len()))?;
+        for (key, value) in records {
+            // A value that is no text is no record either: the reducer has refused it.
+            if let Ok(value) = std::str::from_utf8(value) {
+                line(file, &(key, value))?;
+            }
         }
-    }
-    file.into_inner()
-        .map_err(io::IntoInnerError::into_error)?
-        .sync_all()?;
-    fs::rename(&unfinished, keep.dir.join(FILE))
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
+        Ok(())
+    })
 }
 
 fn line(file: &mut impl io::Write, value: &impl serde::Serialize) -> io::Result<()> {

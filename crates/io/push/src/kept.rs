@@ -4,14 +4,15 @@
 //! Its digest is checked when it is read, as that of any view is.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, BufRead as _, BufReader, BufWriter, ErrorKind, Read as _, Write as _},
-    path::{Path, PathBuf},
+    fs::File,
+    io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _},
+    path::PathBuf,
     sync::Arc,
 };
 
 use continuum_fleet::view::FleetView;
 use continuum_messages::{Assembler, Epoch, Published, limits::MAX_FROM_CONTROLLER_BYTES, push::ViewUpdate};
+use continuum_runtime::files;
 use jiff::Timestamp;
 use prost::Message as _;
 
@@ -37,18 +38,14 @@ impl Keep {
 
 /// Writes a view; a reader finds this one or the one before, never a part.
 pub(crate) fn write(keep: &Keep, view: FleetView) -> io::Result<()> {
-    fs::create_dir_all(&keep.dir)?;
-    let unfinished = keep.dir.join(format!("{FILE}.tmp"));
-    let mut file = BufWriter::new(create(&unfinished)?);
-    writeln!(file, "{}", keep.header())?;
-    let published = Arc::new(Published::first(view, Epoch::from_raw([0; 16])));
-    for part in published.full() {
-        file.write_all(&part.encode_length_delimited_to_vec())?;
-    }
-    file.into_inner()
-        .map_err(io::IntoInnerError::into_error)?
-        .sync_all()?;
-    fs::rename(&unfinished, keep.dir.join(FILE))
+    files::replace(&keep.dir, FILE, |file| {
+        writeln!(file, "{}", keep.header())?;
+        let published = Arc::new(Published::first(view, Epoch::from_raw([0; 16])));
+        for part in published.full() {
+            file.write_all(&part.encode_length_delimited_to_vec())?;
+        }
+        Ok(())
+    })
 }
 
 /// Reads what was kept for this scope.
@@ -106,20 +103,14 @@ fn next_part(file: &mut impl io::Read) -> io::Result<Option<ViewUpdate>> {
         .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
-fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
-}
-
 fn invalid(why: &'static str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, why)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::testing::fleet;
 

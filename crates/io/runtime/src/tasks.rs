@@ -58,6 +58,16 @@ pub enum How {
     Lost,
 }
 
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Finished => f.write_str("it returned"),
+            Self::Failed(error) => error.fmt(f),
+            Self::Lost => f.write_str("it was lost"),
+        }
+    }
+}
+
 /// How [`Tasks::run`] ended.
 #[derive(Debug)]
 pub struct Exit {

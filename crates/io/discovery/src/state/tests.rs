@@ -1,3 +1,5 @@
+use std::{fs, path::Path};
+
 use super::*;
 
 fn keep_in(dir: &Path) -> Keep {
