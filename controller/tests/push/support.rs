@@ -6,15 +6,16 @@ use continuum_controller::push::{
     AuthError, Authenticator, Fleet, Hub, Identity, Key, Metrics, Pod, Server, SourceId, tls_config,
 };
 use continuum_fleet::{
-    Generation, Graphs, NamespaceMatch,
-    ids::{Graph, InstanceId, ModelName, Namespace, WorkerKey},
-    view::{FleetView, NameKind, Role, Seen, ServedName, Worker},
+    Graphs, NamespaceMatch,
+    ids::Graph,
+    view::{FleetView, Role},
 };
 use continuum_messages::{
     Assembled, Assembler, ConfigId, Epoch, ViewId,
     limits::{MAX_FROM_CONTROLLER_BYTES, PROTOCOL},
     push::{self, from_controller::Message, push_client::PushClient},
 };
+pub(crate) use continuum_testkit::view::worker;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use prometheus::Registry;
@@ -75,7 +76,7 @@ pub(crate) fn key(namespace: &str, name: &str) -> Key {
 
 pub(crate) fn certificate() -> (Arc<rustls::ServerConfig>, String) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let key = rustls_pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let config = tls_config(vec![made.cert.der().clone()], key).unwrap();
     (config, made.cert.pem())
 }
@@ -291,30 +292,6 @@ pub(crate) fn fleet(namespaces: &[(&str, u64)]) -> FleetView {
         }
     }
     view
-}
-
-pub(crate) fn worker(namespace: &str, id: u64, role: Role) -> Arc<Worker> {
-    Arc::new(Worker {
-        key: WorkerKey {
-            namespace: Namespace::from(namespace),
-            instance: InstanceId::new(id),
-        },
-        graph: Graph::from(namespace),
-        component: "decode".into(),
-        endpoint: "generate".into(),
-        generation: Generation::Base,
-        role,
-        names: [ServedName {
-            name: ModelName::from("model"),
-            kind: NameKind::Base,
-        }]
-        .into(),
-        card: None,
-        seen: Seen {
-            first: Timestamp::UNIX_EPOCH,
-            updated: Timestamp::UNIX_EPOCH,
-        },
-    })
 }
 
 /// Roles of the workers, for short assertions.

@@ -12,3 +12,4 @@ pub mod kube;
 pub mod loopback;
 mod process;
 pub mod stub;
+pub mod view;
