@@ -1,6 +1,5 @@
 """The operator from `helm install` to `helm uninstall`, in the order in which a user meets it. Each test leaves routers that serve."""
 
-import os
 import time
 
 import pytest
@@ -8,10 +7,7 @@ import pytest
 from peers.ask import Traffic, ask, chat, check_pair
 from peers.kubectl import is_ready
 from peers.process import eventually
-from peers.release import KIND, kill_container
-
-#: Not seen to pass yet on this tree: run them with E2E_UNPROVEN=1, and take the mark off when they do.
-unproven = pytest.mark.skipif(not os.environ.get("E2E_UNPROVEN"), reason="not proven yet; runs with E2E_UNPROVEN=1")
+from peers.release import KIND, kill_container, unproven
 
 CONDITIONS = ("Accepted", "ResourcesApplied", "FleetSynced", "RoutersReady", "ShimReachable", "Ready")
 
