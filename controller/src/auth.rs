@@ -7,15 +7,16 @@ use kube::{
     api::{ObjectMeta, PostParams},
 };
 
-use crate::push::{AuthError, Authenticator, Identity, Key, Pod};
+use crate::{
+    push::{AuthError, Authenticator, Identity, Key, Pod},
+    routerconfig::owner_of,
+};
 
 /// The audience of the tokens: no other service's token is accepted, and a router's is of no use elsewhere.
 pub const AUDIENCE: &str = "continuum-router-controller";
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 const ACCOUNT: &str = "system:serviceaccount:";
-/// ServiceAccount of the routers of `X`: `X-router`, as all that is made for it.
-const SUFFIX: &str = "-router";
 
 /// Reviews tokens with the API server.
 pub struct Reviewer {
@@ -68,10 +69,7 @@ fn identity(status: TokenReviewStatus) -> Result<Identity, &'static str> {
     let (namespace, account) = account
         .and_then(|name| name.split_once(':'))
         .ok_or("the token is not of a ServiceAccount")?;
-    let name = account
-        .strip_suffix(SUFFIX)
-        .filter(|name| !name.is_empty())
-        .ok_or("the ServiceAccount is not of a RouterConfig")?;
+    let name = owner_of(account).ok_or("the ServiceAccount is not of a RouterConfig")?;
     let extra = user.extra.unwrap_or_default();
     let first = |key: &str| {
         extra

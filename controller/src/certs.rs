@@ -19,7 +19,7 @@ use rustls::{
 };
 
 pub use files::Files;
-pub use plan::{Authority, Plan, plan};
+pub use plan::Authority;
 pub use secret::Keeper;
 
 /// What the push port serves with, and what routers check it against.

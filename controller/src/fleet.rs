@@ -39,9 +39,8 @@ struct Source {
     id: SourceId,
     users: BTreeMap<Key, Vec<String>>,
     config: watch::Sender<Arc<Config>>,
-    fleet: Arc<Cell<FleetView>>,
     status: Arc<Cell<Status>>,
-    tasks: Option<Tasks>,
+    tasks: Tasks,
 }
 
 impl Fleets {
@@ -62,19 +61,14 @@ impl Fleets {
         self.changed.subscribe()
     }
 
-    /// How the source of a `RouterConfig` fares, and the part of its fleet that is this one's.
+    /// How the source of a `RouterConfig` fares.
     #[must_use]
-    pub fn of(&self, key: &Key) -> Option<(Arc<Status>, Arc<FleetView>)> {
+    pub fn status_of(&self, key: &Key) -> Option<Arc<Status>> {
         let source = self
             .sources
             .iter()
             .find(|source| source.users.contains_key(key))?;
-        Some((source.status.load(), source.fleet.load()))
-    }
-
-    /// Every source with how it fares, for metrics.
-    pub fn states(&self) -> impl Iterator<Item = Arc<Status>> {
-        self.sources.iter().map(|source| source.status.load())
+        Some(source.status.load())
     }
 
     /// From now on `key` is shown this fleet; `None`: its routers read theirs themselves.
@@ -125,11 +119,9 @@ impl Fleets {
                 source.refresh();
             }
         }
-        for mut source in self.sources.extract_if(.., |source| source.users.is_empty()) {
+        for source in self.sources.extract_if(.., |source| source.users.is_empty()) {
             self.hub.remove_source(source.id);
-            if let Some(tasks) = source.tasks.take() {
-                tokio::spawn(tasks.drain(STOP_GRACE, std::future::pending()));
-            }
+            tokio::spawn(source.tasks.drain(STOP_GRACE, std::future::pending()));
         }
     }
 
@@ -140,12 +132,12 @@ impl Fleets {
         // Of its own: the families of a router's discovery speak of one source.
         let discovery = Discovery::spawn_as(&spawner, receiver, &Registry::new(), self.credentials.clone())?;
         let id = self.hub.add_source();
-        let (fleet, status) = (discovery.fleet(), discovery.status());
+        let status = discovery.status();
         spawner.essential("fleet view to routers", {
             let publisher = Publisher {
                 hub: Arc::clone(&self.hub),
                 id,
-                fleet: Arc::clone(&fleet),
+                fleet: discovery.fleet(),
                 status: Arc::clone(&status),
                 changed: self.changed.clone(),
             };
@@ -159,9 +151,8 @@ impl Fleets {
             id,
             users: BTreeMap::new(),
             config,
-            fleet,
             status,
-            tasks: Some(tasks),
+            tasks,
         })
     }
 }

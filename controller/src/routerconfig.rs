@@ -57,10 +57,19 @@ pub struct Rejected {
     pub message: String,
 }
 
+/// What the names of children end in.
+const CHILD_SUFFIX: &str = "-router";
+
 /// The name of every child in the RouterConfig's namespace.
 #[must_use]
 pub fn child_name(router_config: &str) -> String {
-    format!("{router_config}-router")
+    format!("{router_config}{CHILD_SUFFIX}")
+}
+
+/// The RouterConfig that has a child of this name.
+#[must_use]
+pub fn owner_of(child: &str) -> Option<&str> {
+    child.strip_suffix(CHILD_SUFFIX).filter(|name| !name.is_empty())
 }
 
 /// What selects the router pods of a RouterConfig.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Authority, Error, Serving, authority, issue, plan, plan::plan as plan_for};
+use super::{Authority, Error, Serving, authority, issue, plan};
 
 /// The authorities, as JSON.
 const AUTHORITIES: &str = "authorities.json";
@@ -97,7 +97,7 @@ impl Keeper {
             .await
             .map_err(|error| self.failed(error))?;
         let mut held = self.held(&secret);
-        let plan = plan_for(&held, now);
+        let plan = plan::plan(&held, now);
         if *self.leads.borrow() && (plan.make || plan.keep.len() != held.len()) {
             let mut next = plan.keep;
             if plan.make {

@@ -1,4 +1,7 @@
-use super::*;
+use super::{
+    plan::{Plan, plan},
+    *,
+};
 
 fn at(days: i64) -> jiff::Timestamp {
     plan::end_of(jiff::Timestamp::UNIX_EPOCH, 20_000 + days)

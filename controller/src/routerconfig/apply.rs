@@ -84,8 +84,7 @@ impl Applier<'_> {
 
     /// Puts the finalizer on or takes it off. Says whether the RouterConfig is as it should be.
     pub(crate) async fn finalizer(&self, on: bool) -> Result<(), kube::Error> {
-        let has = self.object.finalizers().iter().any(|name| name == FINALIZER);
-        if has == on || !self.may_write() {
+        if self.has_finalizer() == on || !self.may_write() {
             return Ok(());
         }
         let api: Api<RouterConfig> = Api::namespaced(self.client.clone(), self.namespace());
@@ -195,6 +194,11 @@ impl Applier<'_> {
             .owner_references()
             .iter()
             .any(|owner| owner.controller == Some(true) && Some(owner.uid.as_str()) == uid)
+    }
+
+    /// Whether something of it may be outside its namespace.
+    pub(crate) fn has_finalizer(&self) -> bool {
+        self.object.finalizers().iter().any(|name| name == FINALIZER)
     }
 
     fn may_write(&self) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! Every replica reads and serves views; the one that leads writes.
 
-use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
 use continuum_crds::{RouterConfig, conditions::Reason};
 use futures::{
@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 pub use super::metrics::Metrics;
 use super::{
     MANAGER, Settings,
-    apply::{Applier, FINALIZER, reason_of},
+    apply::{Applier, reason_of},
     build, child_name,
     limits::{API_CHECKED_EVERY, CONCURRENCY, DEBOUNCE, RESYNC, RETRY_FIRST, RETRY_MOST, WATCH_PAUSE},
     memory::{Entry, InForce, Memory},
@@ -318,7 +318,7 @@ impl Reconciler {
                 in_force,
                 applied: Applied::Nothing,
                 rollout: None,
-                pruned: std::collections::BTreeSet::new(),
+                pruned: BTreeSet::new(),
                 failures: 0,
                 written: None,
                 counted: None,
@@ -356,7 +356,7 @@ impl Reconciler {
         let outcome = applier.apply(&children, &mut entry.pruned).await;
         entry.applied = outcome.applied;
         entry.rollout = outcome.rollout.or(entry.rollout);
-        if object.finalizers().iter().any(|name| name == FINALIZER) {
+        if applier.has_finalizer() {
             let left = applier
                 .leave_foreign(&self.context.settings.fleet_namespaces, foreign.as_deref())
                 .await;
@@ -374,7 +374,7 @@ impl Reconciler {
     async fn leave(&self, key: &Key, object: &RouterConfig) -> Action {
         self.forget(key).await;
         let applier = self.applier(object);
-        if !object.finalizers().iter().any(|name| name == FINALIZER) || !*self.context.leads.borrow() {
+        if !applier.has_finalizer() || !*self.context.leads.borrow() {
             return Action::await_change();
         }
         let left = applier

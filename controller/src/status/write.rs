@@ -212,7 +212,7 @@ impl Writer {
 
     async fn pushed(&self, key: &Key) -> Fleet {
         let published = self.hub.published(key);
-        let status = self.fleets.lock().await.of(key).map(|(status, _)| status);
+        let status = self.fleets.lock().await.status_of(key);
         Fleet::Pushed {
             source: status.as_deref().map(state_of).unwrap_or_default(),
             view: published.as_ref().map(|published| published.id.digest),
