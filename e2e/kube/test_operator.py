@@ -103,7 +103,6 @@ def _used(routers, ids):
     return {answer.pinned("decode")[1] for answer in answers if answer.ok} == ids["decode"]
 
 
-@unproven
 def test_a_fleet_without_decode_workers_is_told(fleet, routers):
     fleet.scale("decode", 0)
     routers.wait("Degraded", "True", seconds=60)
@@ -113,7 +112,6 @@ def test_a_fleet_without_decode_workers_is_told(fleet, routers):
     routers.wait()
 
 
-@unproven
 def test_a_lost_frontend_is_told(fleet, routers):
     fleet.scale("frontend", 0)
     routers.wait("ShimReachable", "False", seconds=90)
@@ -140,7 +138,6 @@ def test_rolling_the_routers_loses_nothing(routers):
     routers.wait()
 
 
-@unproven
 def test_a_config_change_rolls_no_pod(routers):
     count = len(routers.cluster.items("pods", routers.namespace, routers.selector))
     before = {pod["metadata"]["uid"] for pod in routers.pods(count)}
@@ -150,7 +147,6 @@ def test_a_config_change_rolls_no_pod(routers):
     routers.wait()
 
 
-@unproven
 def test_requests_go_on_without_a_controller(release, routers):
     """No controller at all: routers route on; one that starts again does so from its ConfigMap and the view that it has kept."""
     count = len(routers.cluster.items("pods", routers.namespace, routers.selector))
@@ -174,7 +170,6 @@ def test_requests_go_on_without_a_controller(release, routers):
     routers.wait()
 
 
-@unproven
 def test_the_leader_is_replaced(fleet, release, routers):
     release.scale(2)
     leader = eventually(release.leader, 30, "somebody leads")
@@ -193,6 +188,7 @@ def test_the_leader_is_replaced(fleet, release, routers):
     routers.wait()
 
 
+@unproven
 @pytest.mark.parametrize("version", ["1.4.2"])
 def test_an_older_dynamo(cluster, fleet, routers, version):
     """The same routers before workers of another release."""

@@ -3,10 +3,9 @@
 import subprocess
 import sys
 
-from peers.release import KIND, ROOT, unproven
+from peers.release import KIND, ROOT
 
 
-@unproven
 def test_the_commands_of_the_readme(cluster, fleet):
     fleet.settle(prefill=2, decode=2, frontend=1)
     cluster.kubectl("delete", "crd", KIND, "--ignore-not-found")

@@ -7,7 +7,7 @@ import pytest
 
 from peers.ask import ask, chat, check_pair
 from peers.process import eventually
-from peers.release import ADMIN_PORT, DATA_PORT, Routers
+from peers.release import ADMIN_PORT, DATA_PORT, SERVICE_PORT, Routers
 
 FLEET_NAMESPACE = "dynamo"
 READ = ["get", "list", "watch"]
@@ -81,7 +81,7 @@ def start(cluster, name, rules, document, namespace="alone"):
         },
         {
             "apiVersion": "v1", "kind": "Service", "metadata": meta,
-            "spec": {"selector": {"app": name}, "ports": [{"name": "http", "port": DATA_PORT}]},
+            "spec": {"selector": {"app": name}, "ports": [{"name": "http", "port": SERVICE_PORT, "targetPort": DATA_PORT}]},
         },
     )
     found = Alone(cluster, name, namespace)
