@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, process::Command};
 use serde_json::Value;
 
 /// Each crate, and the crates of ours that it may use outside its tests.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("continuum-fleet", &[]),
     ("continuum-wire", &["continuum-fleet"]),
     ("continuum-routing", &["continuum-fleet", "continuum-wire"]),
@@ -28,6 +28,10 @@ const ALLOWED: [(&str, &[&str]); 15] = [
         ],
     ),
     ("continuum-messages", &["continuum-fleet"]),
+    (
+        "continuum-prompt",
+        &["continuum-fleet", "continuum-config", "continuum-runtime"],
+    ),
     (
         "continuum-push",
         &[
@@ -59,6 +63,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
             "continuum-runtime",
             "continuum-discovery",
             "continuum-events",
+            "continuum-prompt",
             "continuum-push",
         ],
     ),
