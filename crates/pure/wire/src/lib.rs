@@ -15,6 +15,7 @@ pub mod envelope;
 pub mod limits;
 mod msgpack;
 pub mod refusal;
+pub mod router_event;
 pub mod subject;
 pub mod zmtp;
 
@@ -22,3 +23,4 @@ pub use active_load::ActiveLoad;
 pub use envelope::{Delivery, Expected};
 pub use limits::Limits;
 pub use refusal::Refusal;
+pub use router_event::RouterEvent;

@@ -44,6 +44,13 @@ pub const MAX_KV_METRICS_PAYLOAD_BYTES: usize = 16 * 1024;
 /// bytes and is never split by its publisher, so 1 MiB would refuse long prompts for ever.
 pub const MAX_KV_EVENTS_PAYLOAD_BYTES: usize = 8 * 1024 * 1024;
 
+/// Events in one `kv-events` message. Dynamo's publishers send up to 128.
+pub const MAX_EVENTS_PER_MESSAGE: u32 = 1024;
+
+/// Blocks in one event. Publishers send a prompt's event whole, so this is the longest prompt in blocks: two
+/// million tokens at the usual 16.
+pub const MAX_BLOCKS_PER_EVENT: u32 = 131_072;
+
 /// Message bytes beyond the largest frame: topic or subject, publisher id and sequence.
 const BESIDE_PAYLOAD_BYTES: usize = 1024;
 

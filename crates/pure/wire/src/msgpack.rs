@@ -6,7 +6,8 @@ use rmp::{Marker, decode};
 
 use crate::Refusal;
 
-/// Reads values from the front of a byte slice.
+/// Reads values from the front of a byte slice. A clone is a place to come back to.
+#[derive(Clone, Debug)]
 pub(crate) struct Cursor<'a> {
     rest: &'a [u8],
     nesting: usize,
@@ -65,15 +66,37 @@ impl<'a> Cursor<'a> {
 
     /// The head of a struct.
     fn shape(&mut self) -> Result<Shape, Refusal> {
-        if matches!(self.peek()?, Marker::FixMap(_) | Marker::Map16 | Marker::Map32) {
-            decode::read_map_len(&mut self.rest)
-                .map(Shape::Map)
-                .map_err(malformed)
-        } else {
-            decode::read_array_len(&mut self.rest)
+        match self.map()? {
+            Some(len) => Ok(Shape::Map(len)),
+            None => decode::read_array_len(&mut self.rest)
                 .map(Shape::Array)
-                .map_err(malformed)
+                .map_err(malformed),
         }
+    }
+
+    /// The number of elements of an array whose elements take at least `least` bytes each. A number that the
+    /// bytes left cannot hold is refused, so memory may be taken for it.
+    pub(crate) fn array(&mut self, least: usize) -> Result<u32, Refusal> {
+        let len = decode::read_array_len(&mut self.rest).map_err(malformed)?;
+        let fits = usize::try_from(len).is_ok_and(|len| len <= self.rest.len() / least.max(1));
+        fits.then_some(len).ok_or(Refusal::Malformed)
+    }
+
+    /// The number of entries of a map; `None`, and nothing is taken, when something else is next.
+    pub(crate) fn map(&mut self) -> Result<Option<u32>, Refusal> {
+        if matches!(self.peek()?, Marker::FixMap(_) | Marker::Map16 | Marker::Map32) {
+            decode::read_map_len(&mut self.rest).map(Some).map_err(malformed)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Sixty-four bits, written as an integer with or without a sign.
+    pub(crate) fn bits(&mut self) -> Result<u64, Refusal> {
+        let wide: i128 = decode::read_int(&mut self.rest).map_err(malformed)?;
+        u64::try_from(wide)
+            .or_else(|_| i64::try_from(wide).map(i64::cast_unsigned))
+            .map_err(malformed)
     }
 
     /// A non-negative integer of any width that fits.
@@ -92,7 +115,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a nil, if one is next.
-    fn nil(&mut self) -> bool {
+    pub(crate) fn nil(&mut self) -> bool {
         let is_nil = self.rest.first() == Some(&NIL);
         if is_nil {
             self.rest = self.rest.get(1..).unwrap_or_default();
@@ -213,6 +236,12 @@ impl Writer {
 
     pub(crate) fn map(&mut self, len: u32) -> &mut Self {
         sure(rmp::encode::write_map_len(&mut self.0, len));
+        self
+    }
+
+    pub(crate) fn array(&mut self, len: usize) -> &mut Self {
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        sure(rmp::encode::write_array_len(&mut self.0, len));
         self
     }
 
