@@ -1,0 +1,25 @@
+//! Which rank holds which prefix of a prompt.
+//!
+//! Workers say which KV blocks they stored and dropped; a prompt is a list of block hashes. [`Index`] answers, for each
+//! rank, how many blocks from the beginning of a prompt it holds, in memory of the accelerator, of the host, or on disk.
+//! What workers say is not trusted: it can be wrong, hostile or endless, and costs no more than the score of the rank
+//! that it came from.
+
+mod answer;
+mod index;
+pub mod limits;
+
+pub use answer::{Matches, Overlap};
+pub use index::{Applied, Index, Refusal, Stats};
+pub use limits::Caps;
+
+use continuum_fleet::ids::WorkerKey;
+
+/// A data-parallel rank of a worker: what holds blocks.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RankKey {
+    /// The worker.
+    pub worker: WorkerKey,
+    /// Its global data-parallel rank.
+    pub rank: u32,
+}
