@@ -12,7 +12,8 @@ use continuum_fleet::{
 use continuum_messages::{Assembler, Epoch, Published, push::ViewUpdate};
 use continuum_wire::{
     ActiveLoad, Delivery, Expected, Limits,
-    limits::{GREETING_BYTES, KEPT_BUFFER_BYTES},
+    limits::{GREETING_BYTES, KEPT_BUFFER_BYTES, MAX_EVENTS_PER_MESSAGE},
+    router_event::{self, Batch, Data},
     zmtp::{Error, Event, Publisher, Subscriber, write_message},
 };
 use jiff::Timestamp;
@@ -68,6 +69,29 @@ pub fn active_load(data: &[u8]) {
         let again = ActiveLoad::decode(&load.encode(), &Limits::KV_METRICS);
         assert_eq!(again, Ok(load), "round trip");
     }
+}
+
+/// A payload of block events: what decodes survives being written and read again, within its limits.
+pub fn router_event(data: &[u8]) {
+    let Ok(batch) = Batch::open(data, &Limits::KV_EVENTS) else {
+        return;
+    };
+    let events: Vec<_> = batch.filter_map(Result::ok).collect();
+    assert!(
+        events.len() <= MAX_EVENTS_PER_MESSAGE as usize,
+        "events within their limit"
+    );
+    for event in &events {
+        let blocks = match &event.data {
+            Data::Stored(stored) => stored.blocks.len(),
+            Data::Removed(hashes) => hashes.len(),
+            Data::Cleared => 0,
+        };
+        assert!(blocks <= data.len(), "a block takes at least a byte");
+    }
+    let again = router_event::encode(&events);
+    let again = Batch::open(&again, &Limits::KV_EVENTS).map(|batch| batch.filter_map(Result::ok).collect());
+    assert_eq!(again, Ok(events), "round trip");
 }
 
 /// A history of Kubernetes objects, one line an object: `m TAB name TAB uid TAB owner TAB spec.data` (an empty owner is

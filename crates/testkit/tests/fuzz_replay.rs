@@ -50,6 +50,11 @@ fn active_load() {
 }
 
 #[test]
+fn router_event() {
+    replay("router_event", 12, fuzz::router_event);
+}
+
+#[test]
 fn records() {
     replay("records", 10, fuzz::records);
 }
@@ -94,6 +99,7 @@ fn every_target_has_a_corpus_and_a_replay() {
             "kubernetes",
             "push",
             "records",
+            "router_event",
             "zmtp"
         ],
         "add the new target above"

@@ -121,7 +121,7 @@ impl<'a> Batch<'a> {
     /// [`Refusal::Oversized`] when it claims more than [`MAX_EVENTS_PER_MESSAGE`].
     pub fn open(payload: &'a [u8], limits: &Limits) -> Result<Self, Refusal> {
         let mut cursor = Cursor::new(payload, limits.nesting);
-        let left = cursor.array(MIN_EVENT_BYTES)?;
+        let left = cursor.array(1)?;
         if left > MAX_EVENTS_PER_MESSAGE {
             return Err(Refusal::Oversized);
         }
@@ -200,9 +200,6 @@ pub fn encode(events: &[RouterEvent]) -> Vec<u8> {
     }
     writer.finish()
 }
-
-/// The least that an event takes: a map with `worker_id` and an `event` with `event_id` and `data`.
-const MIN_EVENT_BYTES: usize = 40;
 
 /// The least that a stored block takes: a map with `block_hash` and `tokens_hash`.
 const MIN_BLOCK_BYTES: usize = 26;

@@ -6,10 +6,11 @@
     reason = "tests read fixtures and stop at the first surprise"
 )]
 
-use std::{fs, path::PathBuf};
+use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use continuum_wire::{
     ActiveLoad, Delivery, Expected, Limits, envelope,
+    router_event::{self, Data, Domain, Tier},
     zmtp::{Event, Publisher, Subscriber},
 };
 
@@ -118,13 +119,14 @@ fn every_load_sample_decodes_and_encodes_to_the_same_bytes() {
 }
 
 #[test]
-fn block_events_pass_the_envelope() {
+fn every_block_event_decodes_and_encodes_to_the_same_bytes() {
     let messages = captured("kv-events");
     let expected = Expected {
         topic: "kv-events",
         first_frame: Some(b"kv-events"),
         publisher: None,
     };
+    let mut kinds: BTreeSet<(Tier, &str)> = BTreeSet::new();
     relay(&messages, "kv-events", Limits::KV_EVENTS, |at, event| {
         let Event::Message(message) = event else { return };
         let (file, frames) = &messages[at];
@@ -139,7 +141,42 @@ fn block_events_pass_the_envelope() {
             &delivery.payload,
         );
         assert_eq!(again.as_slice(), frames.as_slice(), "{file}");
+        let events: Vec<_> = router_event::Batch::open(&delivery.payload, &Limits::KV_EVENTS)
+            .unwrap_or_else(|refusal| panic!("{file}: {refusal}"))
+            .map(|event| event.unwrap_or_else(|refusal| panic!("{file}: {refusal}")))
+            .collect();
+        assert_eq!(router_event::encode(&events), *delivery.payload, "{file}");
+        for event in events {
+            let old = file.contains("/1.4.2/");
+            assert_eq!(
+                event.domain,
+                if old { Domain::Legacy } else { Domain::Worker },
+                "{file}"
+            );
+            let kind = match event.data {
+                Data::Stored(stored) => {
+                    let salted = stored.blocks.iter().filter(|block| block.multimodal).count();
+                    assert_eq!(salted, 0, "{file}: text alone");
+                    "stored"
+                }
+                Data::Removed(_) => "removed",
+                Data::Cleared => "cleared",
+            };
+            kinds.insert((event.tier, kind));
+        }
     });
+    assert_eq!(
+        kinds.into_iter().collect::<Vec<_>>(),
+        [
+            (Tier::Device, "cleared"),
+            (Tier::Device, "removed"),
+            (Tier::Device, "stored"),
+            (Tier::HostPinned, "removed"),
+            (Tier::HostPinned, "stored"),
+            (Tier::Disk, "stored"),
+        ],
+        "what the captures hold"
+    );
 }
 
 #[test]
