@@ -3,7 +3,8 @@
 /// A condition in `status.conditions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConditionType {
-    /// Safe to gate a rollout on: everything below but `Degraded` is true for the present generation.
+    /// Safe to gate a rollout on: everything below but `Degraded` is true for the present generation, and every router has a
+    /// model that clients can ask for.
     Ready,
     /// The config is valid and is what routers are given.
     Accepted,
@@ -114,6 +115,8 @@ reasons! {
         "See `RoutersReady`".
     ShimNotReachable of Ready, "False": "`ShimReachable` is not true";
         "See `ShimReachable`".
+    NoModelServed of Ready, "False": "A router has no model of the fleet that clients could ask for now";
+        "See `Degraded`: no model is there, one half of a pair is missing, or no frontend lists it yet".
 
     Valid of Accepted, "True": "The config is valid";
         "Nothing".
@@ -192,6 +195,8 @@ reasons! {
         "Check that workers run, are ready, and register in the configured Dynamo namespaces".
     ModelsWithoutPair of Degraded, "True": "A model has prefill workers or decode workers, but not both";
         "Bring up the missing role; the message names the models".
+    ModelsNotListed of Degraded, "True": "A model has its workers, and no healthy frontend of its pool lists it";
+        "Wait: a frontend takes some seconds to find workers; if it lasts, look at its log and at the Dynamo namespace that it serves".
     PublishersUnreachable of Degraded, "True": "Routers cannot subscribe to load or KV events of some workers";
         "Check `direct_allow_cidrs`, NetworkPolicies and the publishers' ports".
     RestartNeeded of Degraded, "True": "A changed field needs new router processes, and they were not rolled";

@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use continuum_config::Config;
 use continuum_discovery::{Pushed, SourceKind};
 use continuum_events::status::State;
-use continuum_fleet::{Census, view::FleetView};
+use continuum_fleet::{
+    Census,
+    view::{FleetView, NameKind},
+};
 use continuum_push::{Client, Counts, Pool, Report, Settings, Source, Subscriptions, ViewId};
 use continuum_runtime::{cell::Cell, tasks::Spawner};
 use prometheus::Registry;
@@ -148,6 +151,9 @@ pub async fn keep_report(app: Arc<App>, reloader: Arc<Reloader>) {
                 .map(|path| (*path).to_owned())
                 .collect();
             next.pools = pools(&app);
+            let (served, unlisted) = models(&app);
+            next.served_models = Some(served);
+            next.unlisted_models = unlisted;
             next.subscriptions = subscriptions(&app);
             next.in_flight = app.in_flight.count().into();
             next.local = local(&app);
@@ -183,6 +189,33 @@ fn pools(app: &App) -> Vec<Pool> {
             }
         })
         .collect()
+}
+
+/// How many base names of the fleet can be asked for now, and those that only lack a frontend that lists them.
+fn models(app: &App) -> (u32, Vec<String>) {
+    let backends = app.backends.load();
+    let mut unlisted = Vec::new();
+    let mut served = 0_usize;
+    let table = app.fleet.table();
+    for name in table
+        .served()
+        .iter()
+        .filter(|name| name.kind == NameKind::Base && name.ready)
+    {
+        let Some(pool) = backends.pool(&name.graph).filter(|pool| pool.is_usable()) else {
+            continue;
+        };
+        if pool.may_serve(name.name.as_str()) {
+            served += 1;
+        } else {
+            unlisted.push(name.name.to_string());
+            // Until it is listed somebody waits for it.
+            pool.replicas()
+                .iter()
+                .for_each(|replica| replica.refresh_listing());
+        }
+    }
+    (count(served), unlisted)
 }
 
 fn subscriptions(app: &App) -> Subscriptions {

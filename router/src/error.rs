@@ -84,9 +84,6 @@ pub enum Error {
     /// `server.max_in_flight` requests are in flight.
     #[error("this router is busy; try again in a moment")]
     Overloaded,
-    /// The router is shutting down.
-    #[error("this router is shutting down; try again on another connection")]
-    Draining,
     /// The client left before there was an answer. It is counted, not seen.
     #[error("the client closed the request")]
     ClientClosed,

@@ -1,7 +1,8 @@
 //! Listeners: from a socket to one HTTP exchange after another.
 //!
 //! A connection speaks HTTP/1.1 or HTTP/2, told apart by its first bytes (or by ALPN under TLS). When the process
-//! drains, listeners close, idle connections close, and exchanges in flight go on.
+//! drains, listeners close and exchanges go on; each connection ends with its next one, or when it has been idle for a
+//! while.
 
 mod exchanges;
 pub mod limits;
@@ -23,7 +24,7 @@ use continuum_config::{
     model::{Server, ServerTls},
     value::BindAddress,
 };
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, Version, header::CONNECTION};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper_util::{
@@ -42,8 +43,8 @@ use tracing::{debug, info, warn};
 use self::{
     exchanges::Exchanges,
     limits::{
-        ACCEPT_PAUSE, ACCEPT_SAID_AGAIN, DRAIN_IDLE, HANDSHAKE_TIMEOUT, HEAD_TIMEOUT, MAX_CONCURRENT_STREAMS,
-        MAX_HEAD_BYTES, OPENING_TIMEOUT, WRITE_TIMEOUT,
+        ACCEPT_PAUSE, ACCEPT_SAID_AGAIN, DRAIN_IDLE, DRAIN_PAUSE, HANDSHAKE_TIMEOUT, HEAD_TIMEOUT,
+        MAX_CONCURRENT_STREAMS, MAX_HEAD_BYTES, OPENING_TIMEOUT, WRITE_TIMEOUT,
     },
     opening::Opening,
     stall::Stall,
@@ -156,11 +157,17 @@ impl Listener {
                 };
                 let exchanges = Exchanges::default();
                 let counted = exchanges.clone();
+                let stopping = stop.clone();
                 let service = hyper::service::service_fn(move |request| {
                     let (exchange, version) = (counted.begin(), request.version());
-                    let answering = handle(request);
+                    let (answering, stopping) = (handle(request), stopping.clone());
                     async move {
-                        answering.await.map(|response| {
+                        answering.await.map(|mut response| {
+                            if stopping.is_cancelled() && version < Version::HTTP_2 {
+                                response
+                                    .headers_mut()
+                                    .insert(CONNECTION, HeaderValue::from_static("close"));
+                            }
                             response.map(|body| Answer::new(exchange.of(body), version, WRITE_TIMEOUT))
                         })
                     }
@@ -171,13 +178,16 @@ impl Listener {
                 ));
                 let ended = tokio::select! {
                     ended = connection.as_mut() => ended,
-                    () = stop.cancelled() => {
-                        connection.as_mut().graceful_shutdown();
-                        tokio::select! {
-                            ended = connection => ended,
-                            () = exchanges.rested(DRAIN_IDLE) => Ok(()),
+                    () = stop.cancelled() => tokio::select! {
+                        ended = connection.as_mut() => ended,
+                        () = exchanges.closable(DRAIN_PAUSE) => {
+                            connection.as_mut().graceful_shutdown();
+                            tokio::select! {
+                                ended = connection => ended,
+                                () = exchanges.rested(DRAIN_IDLE) => Ok(()),
+                            }
                         }
-                    }
+                    },
                 };
                 if let Err(error) = ended {
                     debug!(%error, "a client connection ended");

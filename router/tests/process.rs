@@ -141,7 +141,7 @@ async fn backend(gate: &Gate) -> Stub {
 }
 
 #[tokio::test]
-async fn a_drain_lets_streams_finish_and_takes_nothing_new() {
+async fn a_drain_lets_streams_finish_and_takes_no_new_connection() {
     let gate = Gate::default();
     let backend = backend(&gate).await;
     let mut router = Router::start(backend.url());
@@ -161,6 +161,14 @@ async fn a_drain_lets_streams_finish_and_takes_nothing_new() {
     while TcpStream::connect(&router.clients).await.is_ok() {
         tokio::task::yield_now().await;
     }
+    // A request that was on its way is answered, and learns that the connection ends with it.
+    kept.write_all(b"GET /live HTTP/1.1\r\nhost: a\r\n\r\n")
+        .await
+        .unwrap();
+    let mut last = String::new();
+    kept.read_to_string(&mut last).await.unwrap();
+    assert!(last.starts_with("HTTP/1.1 200"), "{last}");
+    assert!(last.to_ascii_lowercase().contains("connection: close"), "{last}");
     gate.open();
     let mut rest = String::new();
     stream.read_to_string(&mut rest).await.unwrap();

@@ -250,7 +250,11 @@ fn check(report: &push::Report) -> Result<(Option<ViewId>, Option<ConfigId>), Ma
         .local_fleet
         .as_ref()
         .map(|fleet| fleet.unpaired_models.as_slice());
-    let texts = report.pending.iter().chain(unpaired.unwrap_or_default());
+    let texts = report
+        .pending
+        .iter()
+        .chain(&report.unlisted_models)
+        .chain(unpaired.unwrap_or_default());
     let longest = texts
         .chain(report.pools.iter().map(|pool| &pool.namespace))
         .chain(report.refused.iter().map(|refused| &refused.error))
@@ -265,6 +269,7 @@ fn check(report: &push::Report) -> Result<(Option<ViewId>, Option<ConfigId>), Ma
     if longest.unwrap_or(0) > MAX_REPORT_TEXT_BYTES
         || report.pools.len() > MAX_POOLS
         || report.pending.len() > MAX_REPORT_TEXTS
+        || report.unlisted_models.len() > MAX_REPORT_TEXTS
         || unpaired.unwrap_or_default().len() > MAX_REPORT_TEXTS
     {
         return Err(Malformed);

@@ -119,7 +119,7 @@ fn findings(facts: &Facts) -> Vec<Finding> {
         .into_iter()
         .find(|(reason, _)| reason.status() != "True")
         .map_or_else(
-            || (Reason::AllReady, "requests are served".to_owned()),
+            || served(facts),
             |(reason, message)| (unready(reason.condition()), message.clone()),
         );
     let mut all = vec![ready, accepted, applied, fleet, routers, shim, degraded];
@@ -127,6 +127,22 @@ fn findings(facts: &Facts) -> Vec<Finding> {
         shorten(message);
     }
     all
+}
+
+/// With all in its place, whether there is anything to ask for: a fleet may be empty, and a frontend that is healthy
+/// may not have found its workers yet.
+fn served(facts: &Facts) -> Finding {
+    let without = facts.routers.iter().find(|router| {
+        let served = router.report.as_ref().and_then(|report| report.served_models);
+        served == Some(0)
+    });
+    match without {
+        Some(router) if !facts.pools.is_empty() => (
+            Reason::NoModelServed,
+            format!("router {} has no model that clients could ask for", router.pod),
+        ),
+        Some(_) | None => (Reason::AllReady, "requests are served".to_owned()),
+    }
 }
 
 /// The reason of `Ready` when this condition is not true.
@@ -358,6 +374,17 @@ fn degraded(facts: &Facts, fleet: Reason) -> Finding {
                 ),
             ));
         }
+    }
+    let unlisted: BTreeSet<&str> = facts
+        .reports()
+        .flat_map(|report| report.unlisted_models.iter().map(String::as_str))
+        .collect();
+    if !unlisted.is_empty() {
+        let models: Vec<&str> = unlisted.into_iter().collect();
+        wrong.push((
+            Reason::ModelsNotListed,
+            format!("no healthy frontend lists {}", named(&models)),
+        ));
     }
     let unreachable: BTreeSet<&str> = facts
         .routers

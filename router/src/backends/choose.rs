@@ -61,6 +61,14 @@ impl ShimPool {
             .any(|replica| replica.is_usable() && replica.lists(model) == Some(true))
     }
 
+    /// Whether a request for a base name has a replica to go to: usable, and not known to lack the name.
+    #[must_use]
+    pub fn may_serve(&self, model: &str) -> bool {
+        self.replicas
+            .iter()
+            .any(|replica| replica.is_usable() && replica.lists(model) != Some(false))
+    }
+
     /// The budget of its retries.
     #[must_use]
     pub fn budget(&self) -> &Budget {

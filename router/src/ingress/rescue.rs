@@ -90,8 +90,6 @@ pub enum Code {
     Timeout,
     /// The answer was cut off.
     StreamBroken,
-    /// Shutting down.
-    Draining,
     /// The client left.
     ClientClosed,
     /// A defect.
@@ -120,7 +118,6 @@ impl Code {
             Self::Overloaded => "overloaded",
             Self::Timeout => "timeout",
             Self::StreamBroken => "stream_broken",
-            Self::Draining => "draining",
             Self::ClientClosed => "client_closed_request",
             Self::Internal => "internal_error",
         }
@@ -203,7 +200,6 @@ impl Error {
             }
             Self::StreamBroken => server(S::BAD_GATEWAY, Code::StreamBroken, None, Some(Phase::Decode)),
             Self::Overloaded => server(S::SERVICE_UNAVAILABLE, Code::Overloaded, busy, None),
-            Self::Draining => server(S::SERVICE_UNAVAILABLE, Code::Draining, busy, None),
             Self::ClientClosed => client(
                 S::from_u16(CLIENT_CLOSED).unwrap_or(S::BAD_REQUEST),
                 Code::ClientClosed,

@@ -45,9 +45,6 @@ struct Open {
 impl Guard {
     /// Counts the request in.
     pub(super) fn enter(app: &Arc<App>, route: Route, started: Instant) -> Result<Self, Error> {
-        if app.is_draining() {
-            return Err(turned_away(app, route, started, Error::Draining));
-        }
         let limit = app.live().config.server.max_in_flight;
         if app.in_flight.0.fetch_add(1, Relaxed) >= limit {
             app.in_flight.0.fetch_sub(1, Relaxed);

@@ -11,10 +11,17 @@ use tokio::{sync::watch, time::timeout};
 
 /// The exchanges of one connection.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Exchanges(watch::Sender<usize>);
+pub(super) struct Exchanges(watch::Sender<Count>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    open: usize,
+    /// All that ever began.
+    begun: u64,
+}
 
 /// An exchange, from the head of its request to the end of its answer.
-pub(super) struct Exchange(watch::Sender<usize>);
+pub(super) struct Exchange(watch::Sender<Count>);
 
 /// The body of an answer, whose end is the end of the exchange.
 pub(super) struct Counted<B> {
@@ -25,18 +32,36 @@ pub(super) struct Counted<B> {
 impl Exchanges {
     /// One more.
     pub(super) fn begin(&self) -> Exchange {
-        self.0.send_modify(|open| *open += 1);
+        self.0.send_modify(|count| {
+            count.open += 1;
+            count.begun += 1;
+        });
         Exchange(self.0.clone())
+    }
+
+    /// Returns when another one begins, with which the connection can end; or when there has been none for so long.
+    /// Closing it between two requests would meet the next one on its way.
+    pub(super) async fn closable(&self, time: Duration) {
+        let begun = self.0.borrow().begun;
+        let mut counts = self.0.subscribe();
+        let another = counts.wait_for(|count| count.begun > begun);
+        tokio::select! {
+            _ = another => {}
+            () = self.rested(time) => {}
+        }
     }
 
     /// Returns when there has been none for so long.
     pub(super) async fn rested(&self, time: Duration) {
         let mut open = self.0.subscribe();
         loop {
-            if open.wait_for(|open| *open == 0).await.is_err() {
+            if open.wait_for(|count| count.open == 0).await.is_err() {
                 return;
             }
-            if timeout(time, open.wait_for(|open| *open > 0)).await.is_err() {
+            if timeout(time, open.wait_for(|count| count.open > 0))
+                .await
+                .is_err()
+            {
                 return;
             }
         }
@@ -55,7 +80,8 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        self.0.send_modify(|open| *open = open.saturating_sub(1));
+        self.0
+            .send_modify(|count| count.open = count.open.saturating_sub(1));
     }
 }
 
@@ -82,6 +108,29 @@ impl<B: Body + Unpin> Body for Counted<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_may_close_with_its_next_exchange_or_after_a_pause() {
+        let exchanges = Exchanges::default();
+        let pause = Duration::from_secs(2);
+        let begun = tokio::time::Instant::now();
+        exchanges.closable(pause).await;
+        assert_eq!(begun.elapsed(), pause);
+
+        let open = exchanges.begin();
+        let waiting = tokio::spawn({
+            let exchanges = exchanges.clone();
+            async move { exchanges.closable(pause).await }
+        });
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(!waiting.is_finished());
+        drop(open);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!waiting.is_finished());
+        let next = exchanges.begin();
+        waiting.await.unwrap();
+        drop(next);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_rests_when_its_last_exchange_is_over_for_a_while() {

@@ -18,6 +18,9 @@ pub const ACCEPT_SAID_AGAIN: Duration = Duration::from_secs(60);
 pub const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// HTTP/2 streams of one connection at a time.
 pub const MAX_CONCURRENT_STREAMS: u32 = 1024;
+/// How long a connection without an exchange is kept open when a drain begins: a busy client's next request is on its way,
+/// and is answered with the word that the connection ends.
+pub const DRAIN_PAUSE: Duration = Duration::from_secs(2);
 /// How long a connection may stay open in a drain without an exchange: a part of a head, or the last bytes of an
 /// answer to a slow reader.
 pub const DRAIN_IDLE: Duration = Duration::from_secs(2);

@@ -151,6 +151,9 @@ const CASES: &[(Reason, Change)] = &[
     (Reason::ShimNotReachable, |facts| {
         facts.pools.push("other".to_owned())
     }),
+    (Reason::NoModelServed, |facts| {
+        report(facts).served_models = Some(0)
+    }),
     (Reason::Valid, |_| ()),
     (Reason::ValidWithWarnings, |facts| {
         facts.verdict = Verdict::Accepted {
@@ -252,6 +255,9 @@ const CASES: &[(Reason, Change)] = &[
     (Reason::ModelsWithoutPair, |facts| {
         counts_of(facts).unpaired_models = vec!["m".to_owned()];
     }),
+    (Reason::ModelsNotListed, |facts| {
+        report(facts).unlisted_models = vec!["m".to_owned()];
+    }),
     (Reason::PublishersUnreachable, |facts| {
         report(facts).subscriptions = Some(push::Subscriptions {
             wanted: 2,
@@ -281,7 +287,8 @@ fn each_condition_is_what_it_is_for_each_reason() {
             .conditions
             .iter()
             .filter(|condition| !["Ready", "Degraded"].contains(&condition.type_.as_str()));
-        assert_eq!(ready, others.clone().all(|condition| condition.status == "True"));
+        let in_place = others.clone().all(|condition| condition.status == "True");
+        assert_eq!(ready, in_place && *wanted != Reason::NoModelServed);
     }
     for wanted in Reason::ALL {
         assert!(

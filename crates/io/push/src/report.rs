@@ -27,6 +27,10 @@ pub struct Report {
     pub in_flight: u64,
     /// For a router that reads its fleet itself: how that fares, and what is there.
     pub local: Option<(Source, Counts)>,
+    /// Base names of the fleet that clients can ask for now; `None` before the first look.
+    pub served_models: Option<u32>,
+    /// Base names with workers that no healthy frontend lists.
+    pub unlisted_models: Vec<String>,
 }
 
 /// The shim pool of one configured Dynamo namespace.
@@ -104,12 +108,7 @@ impl Report {
                 config: Some((*id).into()),
                 error: short(error),
             }),
-            pending: self
-                .pending
-                .iter()
-                .take(MAX_REPORT_TEXTS)
-                .map(|text| short(text))
-                .collect(),
+            pending: texts(&self.pending),
             ready: self.ready,
             pools: self
                 .pools
@@ -131,6 +130,8 @@ impl Report {
             stale,
             local_source,
             local_fleet,
+            served_models: self.served_models,
+            unlisted_models: texts(&self.unlisted_models),
         }
     }
 }
@@ -169,14 +170,14 @@ impl Counts {
             unknown: self.unknown,
             models: self.models,
             publishers: self.publishers,
-            unpaired_models: self
-                .unpaired_models
-                .iter()
-                .take(MAX_REPORT_TEXTS)
-                .map(|text| short(text))
-                .collect(),
+            unpaired_models: texts(&self.unpaired_models),
         }
     }
+}
+
+/// The first of them, each cut to its cap.
+fn texts(of: &[String]) -> Vec<String> {
+    of.iter().take(MAX_REPORT_TEXTS).map(|text| short(text)).collect()
 }
 
 /// A text of at most [`MAX_REPORT_TEXT_BYTES`], cut between characters.
