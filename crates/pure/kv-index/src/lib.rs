@@ -7,10 +7,12 @@
 
 mod answer;
 mod index;
+pub mod intake;
 pub mod limits;
 
 pub use answer::{Matches, Overlap};
 pub use index::{Applied, Index, Refusal, Stats};
+pub use intake::{Cursors, Intake, Outcome, Tally};
 pub use limits::Caps;
 
 use continuum_fleet::ids::WorkerKey;
