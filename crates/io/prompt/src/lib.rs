@@ -10,8 +10,14 @@
 //! blocking pool, under a number of permits and a deadline, and everything that can go wrong is an [`Unavailable`]:
 //! then the request is chosen a worker by load. This crate holds no routing rule.
 
+pub mod hashing;
 pub mod limits;
 
 mod ask;
+mod body;
+mod json;
+mod model;
+mod template;
+mod tokenizer;
 
 pub use ask::{Ask, Endpoint, Prepared, Unavailable};

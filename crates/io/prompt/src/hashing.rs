@@ -1,0 +1,167 @@
+//! Hashes of blocks of tokens, as workers publish them.
+//!
+//! The hash of a block is `XXH3-64` of its tokens, seeded by the adapter and the salt; `dynamo-kv-hashing` holds the
+//! formula. It knows neither the blocks of speculative (eagle) workers nor a block size of 0, on which it panics.
+
+use dynamo_kv_hashing::Request;
+
+/// Local hashes of all full blocks of `block_size` tokens; `None` for a block size that has no blocks.
+#[must_use]
+pub fn blocks(
+    tokens: &[u32],
+    block_size: u32,
+    adapter: Option<&str>,
+    salt: Option<&str>,
+) -> Option<Vec<u64>> {
+    if block_size == 0 {
+        return None;
+    }
+    let request = Request::builder()
+        .tokens(tokens)
+        .lora_name(adapter.map(str::to_owned))
+        .salt(salt.map(str::to_owned))
+        .build()
+        .ok()?;
+    request.block_hashes(block_size).ok()
+}
+
+/// The same for workers with speculative decoding: a block is hashed together with the token that follows it.
+#[must_use]
+pub fn eagle_blocks(
+    tokens: &[u32],
+    block_size: u32,
+    adapter: Option<&str>,
+    salt: Option<&str>,
+) -> Option<Vec<u64>> {
+    let (stride, window) = (usize::try_from(block_size).ok()?, block_size.checked_add(1)?);
+    if stride == 0 {
+        return None;
+    }
+    (0..)
+        .map_while(|block: usize| {
+            let start = block.checked_mul(stride)?;
+            tokens.get(start..start.checked_add(stride)?.checked_add(1)?)
+        })
+        .map(|window_tokens| blocks(window_tokens, window, adapter, salt)?.first().copied())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adapter, salt, tokens, block size, hashes: computed by the workers' own library.
+    #[test]
+    fn hashes_are_those_of_the_workers() {
+        let count = |n: u32| (1..=n).collect::<Vec<_>>();
+        type Row = (
+            Vec<u32>,
+            u32,
+            Option<&'static str>,
+            Option<&'static str>,
+            Vec<u64>,
+        );
+        let table: [Row; 11] = [
+            (
+                count(32),
+                16,
+                None,
+                None,
+                vec![16_863_443_419_780_771_464, 2_287_610_619_914_608_821],
+            ),
+            (
+                count(40),
+                16,
+                None,
+                None,
+                vec![16_863_443_419_780_771_464, 2_287_610_619_914_608_821],
+            ),
+            (
+                count(32),
+                16,
+                Some("lora-x"),
+                None,
+                vec![7_547_338_479_332_862_604, 8_774_831_035_993_475_464],
+            ),
+            (
+                count(32),
+                16,
+                None,
+                Some("tenant-a"),
+                vec![8_175_209_796_170_318_505, 13_248_293_275_458_056_256],
+            ),
+            (
+                count(32),
+                16,
+                Some("lora-x"),
+                Some("tenant-a"),
+                vec![17_350_094_455_901_525_461, 4_096_019_142_605_259_278],
+            ),
+            (
+                count(128),
+                64,
+                None,
+                None,
+                vec![17_732_852_320_395_450_624, 16_977_986_247_603_081_716],
+            ),
+            (
+                count(100),
+                64,
+                None,
+                Some("tenant-a"),
+                vec![17_558_542_134_077_403_659],
+            ),
+            (count(15), 16, None, None, vec![]),
+            (
+                count(16),
+                16,
+                Some(""),
+                Some(""),
+                vec![16_863_443_419_780_771_464],
+            ),
+            (vec![7; 32], 16, None, None, vec![8_771_127_959_296_939_342; 2]),
+            (
+                [0, u32::MAX].repeat(8),
+                16,
+                None,
+                None,
+                vec![10_975_900_422_750_559_117],
+            ),
+        ];
+        for (tokens, block_size, adapter, salt, expected) in table {
+            let found = blocks(&tokens, block_size, adapter, salt);
+            assert_eq!(
+                found,
+                Some(expected),
+                "{} tokens, {adapter:?}, {salt:?}",
+                tokens.len()
+            );
+        }
+    }
+
+    #[test]
+    fn a_block_size_of_zero_has_no_blocks_and_any_other_works() {
+        assert_eq!(blocks(&[1, 2, 3], 0, None, None), None);
+        for size in [1, 2, 3, 17, 65_536, 65_537, u32::MAX] {
+            let found = blocks(&[1, 2, 3], size, None, None).map(|hashes| hashes.len());
+            assert_eq!(found, Some((3 / size) as usize), "{size}");
+        }
+    }
+
+    #[test]
+    fn speculative_workers_hash_one_token_more_than_a_block() {
+        let tokens: Vec<u32> = (1..=33).collect();
+        let found = eagle_blocks(&tokens, 16, None, Some("a"));
+        let first = blocks(&tokens[..17], 17, None, Some("a"));
+        let second = blocks(&tokens[16..], 17, None, Some("a"));
+        assert_eq!(
+            found,
+            Some([first.unwrap_or_default(), second.unwrap_or_default()].concat())
+        );
+        assert_eq!(
+            eagle_blocks(&tokens[..32], 16, None, None).map(|hashes| hashes.len()),
+            Some(1)
+        );
+        assert_eq!(eagle_blocks(&tokens, 0, None, None), None);
+    }
+}
