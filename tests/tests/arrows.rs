@@ -24,6 +24,7 @@ const ALLOWED: [(&str, &[&str]); 17] = [
             "continuum-fleet",
             "continuum-wire",
             "continuum-routing",
+            "continuum-kv-index",
             "continuum-config",
             "continuum-runtime",
         ],

@@ -1,8 +1,10 @@
 //! What caps keep out of the subscriptions, and how the log hears of it.
 
+use continuum_fleet::view::Topic;
+
 use crate::{
     limits::{MAX_BROKER_ENDPOINTS, MAX_BROKER_SUBJECTS},
-    metrics::{Metrics, Outcome},
+    metrics::Lines,
 };
 
 /// What caps keep out.
@@ -18,7 +20,7 @@ pub(crate) struct Beyond {
 
 impl Beyond {
     /// Counts and says what was not kept out `before`: once for as long as it lasts.
-    pub(crate) fn complain(self, before: Self, max_subscriptions: usize, metrics: &Metrics) {
+    pub(crate) fn complain(self, before: Self, max_subscriptions: usize, kind: Topic, lines: &Lines) {
         for (before, now, what, cap) in [
             (
                 before.publishers,
@@ -40,11 +42,17 @@ impl Beyond {
             ),
         ] {
             if now > 0 && before == 0 {
-                metrics.count(Outcome::OverCapacity);
+                lines.over_capacity();
                 tracing::warn!(
                     what,
                     cap,
-                    "a cap of load subscriptions is reached: workers beyond it are picked by our own bookings alone"
+                    "{}",
+                    match kind {
+                        Topic::KvMetrics =>
+                            "a cap of load subscriptions is reached: workers beyond it are picked by our own bookings alone",
+                        Topic::KvEvents =>
+                            "a cap of subscriptions to block events is reached: what workers beyond it hold is not known",
+                    }
                 );
             }
         }

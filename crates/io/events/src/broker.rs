@@ -16,12 +16,11 @@ use continuum_fleet::{
 use continuum_wire::{ActiveLoad, Delivery, Expected, Limits, Refusal, zmtp::Message};
 
 use crate::{
-    client::Handler,
+    family::Relay,
     limits::MAX_BROKER_PUBLISHERS,
     metrics::{Metrics, Outcome},
     sequence::{Step, step},
     sink::LoadSink,
-    subscription::Session,
 };
 
 pub(crate) use self::sets::{Subjects, sets};
@@ -89,8 +88,44 @@ impl Group {
         }
     }
 
-    /// Takes over what is asked of the brokers.
-    pub(crate) fn ask(&self, subjects: Subjects) {
+    fn accept(&self, message: &Message<'_>) -> Result<Outcome, Refusal> {
+        let subject = message.frame(0).ok_or(Refusal::Malformed)?;
+        let subjects = Arc::clone(&self.lock().subjects);
+        let namespace = subjects.get(subject).ok_or(Refusal::TopicMismatch)?;
+        let topic = Topic::KvMetrics.as_str();
+        let expected = Expected {
+            topic,
+            first_frame: None,
+            publisher: None,
+        };
+        let limits = Limits::KV_METRICS.brokered();
+        let delivery = Delivery::decode(message, &expected, &limits)?;
+        let load = ActiveLoad::decode(&delivery.payload, &limits)?;
+        match self.lock().recent.step(delivery.publisher, delivery.sequence) {
+            Step::Duplicate => return Ok(Outcome::Duplicate),
+            Step::Gap => {
+                self.metrics.count(Outcome::Gap);
+                self.sink.forget(delivery.publisher);
+            }
+            Step::First | Step::Next => {}
+        }
+        Ok(self
+            .sink
+            .apply(delivery.publisher, namespace, delivery.sequence, &load)
+            .into())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn covered(subjects: &Subjects) -> BTreeSet<Namespace> {
+    subjects.values().cloned().collect()
+}
+
+impl Relay for Group {
+    fn ask(&self, subjects: Subjects) {
         let mut shared = self.lock();
         let before = covered(&shared.subjects);
         let after = covered(&subjects);
@@ -129,78 +164,14 @@ impl Group {
         }
     }
 
-    fn accept(&self, message: &Message<'_>) -> Result<Outcome, Refusal> {
-        let subject = message.frame(0).ok_or(Refusal::Malformed)?;
-        let subjects = Arc::clone(&self.lock().subjects);
-        let namespace = subjects.get(subject).ok_or(Refusal::TopicMismatch)?;
-        let topic = Topic::KvMetrics.as_str();
-        let expected = Expected {
-            topic,
-            first_frame: None,
-            publisher: None,
-        };
-        let limits = Limits::KV_METRICS.brokered();
-        let delivery = Delivery::decode(message, &expected, &limits)?;
-        let load = ActiveLoad::decode(&delivery.payload, &limits)?;
-        match self.lock().recent.step(delivery.publisher, delivery.sequence) {
-            Step::Duplicate => return Ok(Outcome::Duplicate),
-            Step::Gap => {
-                self.metrics.count(Outcome::Gap);
-                self.sink.forget(delivery.publisher);
-            }
-            Step::First | Step::Next => {}
-        }
-        Ok(self
-            .sink
-            .apply(delivery.publisher, namespace, delivery.sequence, &load)
-            .into())
+    fn stale(&self) {}
+
+    fn message(&self, message: &Message<'_>) {
+        let outcome = self.accept(message).unwrap_or_else(Outcome::Refused);
+        self.metrics.count(outcome);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn covered(subjects: &Subjects) -> BTreeSet<Namespace> {
-    subjects.values().cloned().collect()
-}
-
-/// One connection of a group.
-pub(crate) struct Relayed {
-    group: Arc<Group>,
-    live: bool,
-}
-
-impl Relayed {
-    pub(crate) const fn new(group: Arc<Group>) -> Self {
-        Self { group, live: false }
-    }
-}
-
-impl Handler for Relayed {
-    fn ready(&mut self) {
-        self.live = true;
-        self.group.connected();
-    }
-
-    fn message(&mut self, message: &Message<'_>) {
-        let outcome = self.group.accept(message).unwrap_or_else(Outcome::Refused);
-        self.group.metrics.count(outcome);
-    }
-}
-
-impl Session for Relayed {
-    fn lost(&mut self) {
-        if std::mem::take(&mut self.live) {
-            self.group.lost();
-        }
-    }
-}
-
-impl Drop for Relayed {
-    fn drop(&mut self) {
-        self.lost();
-    }
+    fn end(&self) {}
 }
 
 /// The last sequence of each publisher, in two generations: when the young one is full the old one, with
@@ -241,7 +212,12 @@ impl Recent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Recorder, Told};
+    use crate::{
+        client::Handler as _,
+        family::Relayed,
+        subscription::Session as _,
+        testing::{Recorder, Told},
+    };
 
     #[test]
     fn a_namespace_is_covered_while_any_of_its_sets_is_connected() {
@@ -252,16 +228,16 @@ mod tests {
         let set = || {
             let group = Arc::new(Group::new(Arc::clone(&coverage), metrics.clone()));
             group.ask(subjects.clone());
-            Relayed::new(group)
+            (Arc::clone(&group), Relayed::new(group))
         };
-        let (mut one, mut other) = (set(), set());
+        let ((_, mut one), (others, mut other)) = (set(), set());
         one.ready();
         other.ready();
         one.lost();
         assert_eq!(recorder.told(), [Told::Covers("dynamo".into(), true)]);
         one.ready();
         // No subject is left to the second set: the first one still covers.
-        other.group.ask(Subjects::new());
+        others.ask(Subjects::new());
         drop(other);
         assert_eq!(recorder.told(), [Told::Covers("dynamo".into(), true)]);
         drop(one);

@@ -3,7 +3,7 @@
 use std::{future::pending, io};
 
 use continuum_wire::{
-    Limits,
+    Budget, Limits,
     zmtp::{self, Event, Message, Subscriber},
 };
 use tokio::{
@@ -12,7 +12,9 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-use crate::limits::{HANDSHAKE_TIMEOUT, PING_AFTER, READ_BUFFER_BYTES, SILENT_AFTER, WRITE_TIMEOUT};
+use crate::limits::{
+    HANDSHAKE_TIMEOUT, MAX_READ_BUFFER_BYTES, PING_AFTER, READ_BUFFER_BYTES, SILENT_AFTER, WRITE_TIMEOUT,
+};
 
 /// What a subscription does with its connection.
 pub trait Handler {
@@ -56,7 +58,15 @@ pub enum Topics {
 }
 
 /// Runs a connection until it ends; dropping the future ends it too.
-pub async fn run<S>(mut stream: S, limits: Limits, mut topics: Topics, handler: &mut impl Handler) -> Ended
+///
+/// Messages are held within `budget`, if there is one; [`zmtp::Error::OverBudget`] ends the connection.
+pub async fn run<S>(
+    mut stream: S,
+    limits: Limits,
+    budget: Option<Budget>,
+    mut topics: Topics,
+    handler: &mut impl Handler,
+) -> Ended
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -64,7 +74,7 @@ where
         Topics::Fixed(topic) => vec![topic.clone()],
         Topics::Following(list) => list.borrow_and_update().clone(),
     };
-    let mut subscriber = Subscriber::new(limits, asked.iter().cloned());
+    let mut subscriber = Subscriber::new(limits, asked.iter().cloned()).within(budget);
     let mut buffer = vec![0; READ_BUFFER_BYTES];
     let handshake_until = Instant::now() + HANDSHAKE_TIMEOUT;
     let mut ready = false;
@@ -99,6 +109,7 @@ where
                     Err(error) => return Ended::Io(error),
                 };
                 heard = Instant::now();
+                let full = count == buffer.len();
                 let mut input = buffer.get(..count).unwrap_or_default();
                 loop {
                     match subscriber.push(&mut input) {
@@ -112,6 +123,11 @@ where
                         }
                         Err(error) => return Ended::Refused(error),
                     }
+                }
+                if full && buffer.len() < MAX_READ_BUFFER_BYTES {
+                    buffer.resize(2 * buffer.len(), 0);
+                } else if count < READ_BUFFER_BYTES && buffer.len() > READ_BUFFER_BYTES {
+                    buffer = vec![0; READ_BUFFER_BYTES];
                 }
             }
             () = at(wake) => {

@@ -29,6 +29,12 @@ pub const STOP_GRACE: Duration = Duration::from_secs(5);
 /// Read buffer of one subscription, in bytes. Several samples fit; thousands of subscriptions stay cheap.
 pub const READ_BUFFER_BYTES: usize = 2048;
 
+/// The same while a long message arrives, in bytes: megabytes in pieces of two kilobytes are thousands of system calls.
+pub const MAX_READ_BUFFER_BYTES: usize = 64 * 1024;
+
+/// A subscription to block events that has not been connected for this long: what it said of its ranks is forgotten.
+pub const BLOCK_EVENTS_STALE_AFTER: Duration = Duration::from_secs(60);
+
 /// Connections that are being opened at a time. A fleet that appears all at once must not be met with thousands of
 /// half-open ones; a dead address holds its place for [`CONNECT_TIMEOUT`].
 pub const MAX_CONNECTS: usize = 512;

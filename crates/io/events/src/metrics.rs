@@ -1,5 +1,6 @@
-//! Metric families of load subscriptions. All labels are closed sets.
+//! Metric families of subscriptions. All labels are closed sets.
 
+use continuum_kv_index::{Outcome as Block, Tally};
 use continuum_routing::load::Applied;
 use continuum_wire::Refusal;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
@@ -63,12 +64,67 @@ impl From<Applied> for Outcome {
     }
 }
 
+/// What is counted of the connections of one family of subscriptions. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    subscriptions: IntGaugeVec,
+    over_capacity: IntCounter,
+    over_budget: Option<IntCounter>,
+    transport_refused: IntCounter,
+}
+
+impl Lines {
+    fn new(
+        (name, help): (&str, &str),
+        over_capacity: IntCounter,
+        over_budget: Option<IntCounter>,
+        transport_refused: IntCounter,
+    ) -> Result<Self, prometheus::Error> {
+        let subscriptions = IntGaugeVec::new(Opts::new(name, help), &["state", "transport"])?;
+        for state in State::ALL {
+            for via in Via::ALL {
+                subscriptions.get_metric_with_label_values(&[state.as_str(), via.as_str()])?;
+            }
+        }
+        Ok(Self {
+            subscriptions,
+            over_capacity,
+            over_budget,
+            transport_refused,
+        })
+    }
+
+    /// Subscriptions in a state.
+    #[must_use]
+    pub fn subscriptions(&self, state: State, via: Via) -> IntGauge {
+        self.subscriptions
+            .with_label_values(&[state.as_str(), via.as_str()])
+    }
+
+    /// A cap is reached.
+    pub(crate) fn over_capacity(&self) {
+        self.over_capacity.inc();
+    }
+
+    /// An endpoint is not allowed, or its peer broke the protocol.
+    pub(crate) fn transport_refused(&self) {
+        self.transport_refused.inc();
+    }
+
+    /// A message did not fit beside those of the other subscriptions.
+    pub(crate) fn over_budget(&self) {
+        if let Some(counter) = &self.over_budget {
+            counter.inc();
+        }
+    }
+}
+
 /// Counters and gauges of all load subscriptions. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     events: IntCounterVec,
-    subscriptions: IntGaugeVec,
     by_outcome: Vec<IntCounter>,
+    lines: Lines,
 }
 
 impl Metrics {
@@ -84,26 +140,21 @@ impl Metrics {
             ),
             &["result"],
         )?;
-        let subscriptions = IntGaugeVec::new(
-            Opts::new(
+        let counter = |outcome: Outcome| events.get_metric_with_label_values(&[outcome.as_str()]);
+        let by_outcome = Outcome::ALL.into_iter().map(counter).collect::<Result<_, _>>()?;
+        let lines = Lines::new(
+            (
                 "continuum_dynamo_load_subscriptions",
                 "Load subscriptions, by state and transport.",
             ),
-            &["state", "transport"],
+            counter(Outcome::OverCapacity)?,
+            None,
+            counter(Outcome::TransportRefused)?,
         )?;
-        for state in State::ALL {
-            for via in Via::ALL {
-                subscriptions.get_metric_with_label_values(&[state.as_str(), via.as_str()])?;
-            }
-        }
-        let by_outcome = Outcome::ALL
-            .iter()
-            .map(|outcome| events.get_metric_with_label_values(&[outcome.as_str()]))
-            .collect::<Result<_, _>>()?;
         Ok(Self {
-            events,
-            subscriptions,
             by_outcome,
+            lines,
+            events,
         })
     }
 
@@ -113,7 +164,7 @@ impl Metrics {
     /// A family of the same name is there already.
     pub fn register(&self, registry: &Registry) -> Result<(), prometheus::Error> {
         registry.register(Box::new(self.events.clone()))?;
-        registry.register(Box::new(self.subscriptions.clone()))
+        registry.register(Box::new(self.lines.subscriptions.clone()))
     }
 
     /// Counts an outcome.
@@ -133,7 +184,87 @@ impl Metrics {
     /// Subscriptions in a state.
     #[must_use]
     pub fn subscriptions(&self, state: State, via: Via) -> IntGauge {
-        self.subscriptions
-            .with_label_values(&[state.as_str(), via.as_str()])
+        self.lines.subscriptions(state, via)
+    }
+
+    /// What is counted of the connections.
+    #[must_use]
+    pub const fn lines(&self) -> &Lines {
+        &self.lines
+    }
+}
+
+/// Counters and gauges of all subscriptions to block events. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct BlockMetrics {
+    events: IntCounterVec,
+    by_outcome: Vec<IntCounter>,
+    lines: Lines,
+}
+
+impl BlockMetrics {
+    /// New families, every series at zero.
+    ///
+    /// # Errors
+    /// Never with the names given here; the library's own check of names.
+    pub fn new() -> Result<Self, prometheus::Error> {
+        let events = IntCounterVec::new(
+            Opts::new(
+                "continuum_dynamo_kv_events_total",
+                "Block events, and refused connections of their publishers, by what became of them.",
+            ),
+            &["result"],
+        )?;
+        let counter = |outcome: Block| events.get_metric_with_label_values(&[outcome.as_str()]);
+        let by_outcome = Block::ALL.into_iter().map(counter).collect::<Result<_, _>>()?;
+        let lines = Lines::new(
+            (
+                "continuum_dynamo_kv_subscriptions",
+                "Subscriptions to block events, by state and transport.",
+            ),
+            counter(Block::OverCapacity)?,
+            Some(counter(Block::OverBudget)?),
+            counter(Block::TransportRefused)?,
+        )?;
+        Ok(Self {
+            by_outcome,
+            lines,
+            events,
+        })
+    }
+
+    /// Adds the families to a registry.
+    ///
+    /// # Errors
+    /// A family of the same name is there already.
+    pub fn register(&self, registry: &Registry) -> Result<(), prometheus::Error> {
+        registry.register(Box::new(self.events.clone()))?;
+        registry.register(Box::new(self.lines.subscriptions.clone()))
+    }
+
+    /// Counts an outcome, `times` times.
+    pub fn count(&self, outcome: Block, times: u64) {
+        let at = Block::ALL.iter().position(|known| *known == outcome);
+        if let Some(counter) = at.and_then(|at| self.by_outcome.get(at)) {
+            counter.inc_by(times);
+        }
+    }
+
+    pub(crate) fn add(&self, tally: &Tally) {
+        for (outcome, times) in tally.iter() {
+            self.count(outcome, u64::from(times));
+        }
+    }
+
+    /// How often an outcome was counted.
+    #[must_use]
+    pub fn counted(&self, outcome: Block) -> u64 {
+        self.events.with_label_values(&[outcome.as_str()]).get()
+    }
+
+    /// What is counted of the connections.
+    #[must_use]
+    pub const fn lines(&self) -> &Lines {
+        &self.lines
     }
 }

@@ -6,7 +6,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use continuum_fleet::ids::{Namespace, PublisherId};
+use continuum_fleet::{
+    ids::{Namespace, PublisherId},
+    view::Topic,
+};
 
 use crate::connector::Target;
 
@@ -89,7 +92,7 @@ impl Complaint {
     /// The connection ended, or there was none.
     pub(crate) fn down(&mut self, target: &Target, reason: String) {
         let (publisher, namespace) = named(target);
-        tracing::debug!(publisher, namespace, endpoint = %target.endpoint, reason, "load subscription down");
+        tracing::debug!(publisher, namespace, endpoint = %target.endpoint, reason, "{} down", one(target));
         if self.reason.as_ref() == Some(&reason) {
             return;
         }
@@ -100,10 +103,11 @@ impl Complaint {
                 publisher,
                 namespace,
                 reason,
-                "load subscription down, connecting again"
+                "{} down, connecting again",
+                one(target)
             ),
             News::Many(subscriptions) => {
-                tracing::warn!(subscriptions, reason, "load subscriptions down, connecting again");
+                tracing::warn!(subscriptions, reason, "{} down, connecting again", many(target));
             }
         }
         self.reason = Some(reason);
@@ -112,11 +116,11 @@ impl Complaint {
     /// The connection stands.
     pub(crate) fn up(&mut self, target: &Target) {
         let (publisher, namespace) = named(target);
-        tracing::debug!(publisher, namespace, endpoint = %target.endpoint, "load subscription up");
+        tracing::debug!(publisher, namespace, endpoint = %target.endpoint, "{} up", one(target));
         if let Some(reason) = self.reason.take()
             && self.outages.ends(&reason)
         {
-            tracing::info!(reason, "load subscriptions up again");
+            tracing::info!(reason, "{} up again", many(target));
         }
     }
 
@@ -130,6 +134,20 @@ impl Complaint {
 impl Drop for Complaint {
     fn drop(&mut self) {
         self.withdraw();
+    }
+}
+
+const fn one(target: &Target) -> &'static str {
+    match target.family {
+        Topic::KvMetrics => "load subscription",
+        Topic::KvEvents => "subscription to block events",
+    }
+}
+
+const fn many(target: &Target) -> &'static str {
+    match target.family {
+        Topic::KvMetrics => "load subscriptions",
+        Topic::KvEvents => "subscriptions to block events",
     }
 }
 
@@ -166,7 +184,7 @@ mod tests {
     #[test]
     fn a_connection_that_is_given_up_leaves_no_outage() {
         let target = Target {
-            family: continuum_fleet::view::Topic::KvMetrics,
+            family: Topic::KvMetrics,
             namespace: None,
             publisher: None,
             endpoint: "tcp://10.0.0.1:1".into(),

@@ -13,7 +13,7 @@ use continuum_fleet::{
     view::Topic,
 };
 
-use crate::metrics::Metrics;
+use crate::metrics::Lines;
 
 /// Where a subscription is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,16 +95,16 @@ pub(crate) enum Key {
 #[derive(Clone, Debug)]
 pub(crate) struct Board {
     entries: Arc<Mutex<Entries>>,
-    metrics: Metrics,
+    lines: Lines,
 }
 
 type Entries = BTreeMap<Key, (Row, Arc<AtomicU8>)>;
 
 impl Board {
-    pub(crate) fn new(metrics: Metrics) -> Self {
+    pub(crate) fn new(lines: Lines) -> Self {
         Self {
             entries: Arc::default(),
-            metrics,
+            lines,
         }
     }
 
@@ -113,7 +113,7 @@ impl Board {
         let state = Arc::new(AtomicU8::new(code(row.state)));
         let (via, first) = (row.via, row.state);
         self.lock().insert(key.clone(), (row, Arc::clone(&state)));
-        self.metrics.subscriptions(first, via).inc();
+        self.lines.subscriptions(first, via).inc();
         Mark {
             board: self.clone(),
             key,
@@ -148,15 +148,15 @@ impl Mark {
     pub(crate) fn set(&self, state: State) {
         let before = decode(&self.state);
         self.state.store(code(state), Ordering::Relaxed);
-        self.board.metrics.subscriptions(before, self.via).dec();
-        self.board.metrics.subscriptions(state, self.via).inc();
+        self.board.lines.subscriptions(before, self.via).dec();
+        self.board.lines.subscriptions(state, self.via).inc();
     }
 }
 
 impl Drop for Mark {
     fn drop(&mut self) {
         self.board
-            .metrics
+            .lines
             .subscriptions(decode(&self.state), self.via)
             .dec();
         let mut entries = self.board.lock();

@@ -1,20 +1,23 @@
 //! Keeping one connection up: connect, run, wait, again; and what a direct publisher's messages mean.
 
-use std::sync::Arc;
+use std::{future::Future, pin::pin, sync::Arc};
 
 use continuum_fleet::{
     ids::{Namespace, PublisherId},
     view::Topic,
 };
 use continuum_runtime::backoff::Backoff;
-use continuum_wire::{ActiveLoad, Delivery, Expected, Limits, Refusal, zmtp::Message};
-use tokio::time::{Instant, sleep};
+use continuum_wire::{
+    ActiveLoad, Budget, Delivery, Expected, Limits, Refusal,
+    zmtp::{self, Message},
+};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
     client::{self, Ended, Handler, Topics},
     connector::{Connector, Target},
-    limits::{RECONNECT_INITIAL, RECONNECT_MAX},
-    metrics::{Metrics, Outcome},
+    limits::{BLOCK_EVENTS_STALE_AFTER, RECONNECT_INITIAL, RECONNECT_MAX},
+    metrics::{Lines, Metrics, Outcome},
     outages::{Complaint, Outages},
     sequence::{Step, step},
     sink::LoadSink,
@@ -25,6 +28,9 @@ use crate::{
 pub(crate) trait Session: Handler {
     /// The connection that was ready is gone.
     fn lost(&mut self);
+
+    /// There has been no connection for [`BLOCK_EVENTS_STALE_AFTER`]. Told once for each time.
+    fn stale(&mut self) {}
 }
 
 /// One connection that is kept up.
@@ -33,7 +39,8 @@ pub(crate) struct Line {
     pub(crate) target: Target,
     pub(crate) connector: Arc<dyn Connector>,
     pub(crate) limits: Limits,
-    pub(crate) metrics: Metrics,
+    pub(crate) budget: Option<Budget>,
+    pub(crate) lines: Lines,
     pub(crate) mark: Mark,
     pub(crate) backoff: Backoff,
     pub(crate) outages: Arc<Outages>,
@@ -48,9 +55,11 @@ impl Line {
     /// Connects again and again. Ends only by being dropped.
     pub(crate) async fn keep(mut self, mut topics: impl FnMut() -> Topics, session: &mut impl Session) {
         let mut complaint = Complaint::new(&self.outages);
+        let mut stale_at = Some(Instant::now() + BLOCK_EVENTS_STALE_AFTER);
         loop {
             self.mark.set(State::Connecting);
-            match self.connector.connect(&self.target).await {
+            let connecting = self.connector.connect(&self.target);
+            match ageing(connecting, &mut stale_at, session).await {
                 Ok(stream) => {
                     let mut watched = Watched {
                         session: &mut *session,
@@ -59,27 +68,51 @@ impl Line {
                         target: &self.target,
                         ready: None,
                     };
-                    let ended = client::run(stream, self.limits, topics(), &mut watched).await;
+                    let budget = self.budget.clone();
+                    let ended = client::run(stream, self.limits, budget, topics(), &mut watched).await;
                     if let Some(since) = watched.ready {
                         session.lost();
                         self.backoff.session_ended(since.elapsed());
+                        stale_at = Some(Instant::now() + BLOCK_EVENTS_STALE_AFTER);
                     }
-                    if matches!(ended, Ended::Refused(_)) {
-                        self.metrics.count(Outcome::TransportRefused);
+                    match ended {
+                        Ended::Refused(zmtp::Error::OverBudget) => self.lines.over_budget(),
+                        Ended::Refused(_) => self.lines.transport_refused(),
+                        Ended::Closed | Ended::Io(_) | Ended::Handshake | Ended::Silent | Ended::Stuck => {}
                     }
                     complaint.down(&self.target, ended.to_string());
                 }
                 Err(error) => {
                     if error.is_refusal() {
-                        self.metrics.count(Outcome::TransportRefused);
+                        self.lines.transport_refused();
                     }
                     complaint.down(&self.target, error.to_string());
                 }
             }
             self.mark.set(State::Backoff);
-            sleep(self.backoff.delay()).await;
+            ageing(sleep(self.backoff.delay()), &mut stale_at, session).await;
         }
     }
+}
+
+/// Waits, and tells the session when it becomes stale meanwhile.
+async fn ageing<T>(
+    wait: impl Future<Output = T>,
+    stale_at: &mut Option<Instant>,
+    session: &mut impl Session,
+) -> T {
+    let mut wait = pin!(wait);
+    if let Some(at) = *stale_at {
+        tokio::select! {
+            biased;
+            done = &mut wait => return done,
+            () = sleep_until(at) => {
+                *stale_at = None;
+                session.stale();
+            }
+        }
+    }
+    wait.await
 }
 
 /// Notes the moment of readiness on the way to the session.

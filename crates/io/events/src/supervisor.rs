@@ -5,27 +5,33 @@ use std::{
     sync::Arc,
 };
 
-use continuum_config::model::{Load, Transport as Reach};
+use continuum_config::model::{Dynamo, KvLimits, Load, Transport as Reach};
 use continuum_fleet::{
     ids::PublisherId,
     view::{FleetView, Publisher, PublisherKey, Topic, Transport},
 };
+use continuum_kv_index::Caps;
 use continuum_runtime::{
     cell::Cell,
     tasks::{Spawner, Task, TaskError},
 };
 use continuum_wire::Limits;
 use ipnet::IpNet;
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{
+    sync::watch,
+    task::{JoinSet, yield_now},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     beyond::Beyond,
-    broker::{self, Coverage, Group, Relayed, Subjects},
+    blocks::{Blocks, Filled},
+    broker::{self, Subjects},
     client::Topics,
     connector::{Connector, Direct, Target},
+    family::{Family, LoadSamples, Relay as _, Relayed},
     limits::STOP_GRACE,
-    metrics::Metrics,
+    metrics::{BlockMetrics, Metrics},
     outages::Outages,
     sink::LoadSink,
     status::{Board, Key, Mark, Row, State, Via},
@@ -43,6 +49,53 @@ pub struct Settings {
     pub max_subscriptions: usize,
     /// XPUB endpoints of brokers that no record names, `tcp://host:port`.
     pub xpub_endpoints: Arc<[Arc<str>]>,
+    /// Nothing is subscribed to while this is off.
+    pub enabled: bool,
+    /// What matters to subscriptions to block events.
+    pub blocks: BlockSettings,
+}
+
+/// What the operator decides of block events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockSettings {
+    /// Longest payload of a message, in bytes.
+    pub payload: usize,
+    /// What the messages of all connections may hold together, in bytes.
+    pub budget: usize,
+    /// Cursors of one subscription.
+    pub cursors: usize,
+    /// Caps of the index.
+    pub caps: Caps,
+}
+
+impl Default for BlockSettings {
+    fn default() -> Self {
+        Self::from(&KvLimits::default())
+    }
+}
+
+impl From<&KvLimits> for BlockSettings {
+    fn from(limits: &KvLimits) -> Self {
+        let wide = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let count = |number: u32| wide(u64::from(number));
+        Self {
+            payload: wide(limits.max_frame_bytes),
+            budget: wide(limits.event_bytes_budget),
+            cursors: count(limits.max_cursors_per_subscription),
+            caps: Caps {
+                blocks: count(limits.max_index_blocks),
+                blocks_per_rank: count(limits.max_blocks_per_rank),
+                ownerships: count(limits.max_index_ownerships),
+                ranks: count(limits.max_owners_per_node),
+            },
+        }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::from(&Load::default())
+    }
 }
 
 impl From<&Load> for Settings {
@@ -57,6 +110,20 @@ impl From<&Load> for Settings {
                 .iter()
                 .map(|e| e.to_string().into())
                 .collect(),
+            enabled: true,
+            blocks: BlockSettings::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// Of subscriptions to block events: the ways of the load subscriptions, with limits of their own.
+    #[must_use]
+    pub fn of_blocks(dynamo: &Dynamo) -> Self {
+        Self {
+            enabled: dynamo.enabled && dynamo.kv.enabled,
+            blocks: BlockSettings::from(&dynamo.kv.limits),
+            ..Self::from(&dynamo.load)
         }
     }
 }
@@ -87,32 +154,37 @@ pub fn spawn(
     metrics: Metrics,
     bus: Option<Arc<dyn Connector>>,
 ) -> Handle {
-    let board = Board::new(metrics.clone());
-    let supervisor = Supervisor {
-        spawner: spawner.clone(),
-        coverage: Arc::new(Coverage::new(Arc::clone(&sink))),
-        outages: Arc::default(),
-        beyond: Beyond::default(),
-        sink,
-        metrics,
-        bus,
-        board: board.clone(),
-        way: None,
-        publishers: BTreeMap::new(),
-        pending: BTreeMap::new(),
-        groups: BTreeMap::new(),
-    };
+    let supervisor = Supervisor::new(spawner, LoadSamples::new(sink, metrics), bus);
+    let board = supervisor.board.clone();
     spawner.essential("load subscriptions", |stop| supervisor.run(view, settings, stop));
     Handle { board }
 }
 
-struct Supervisor {
+/// Starts following for block events, which fill an index as long as the settings want it.
+///
+/// Everything that it does is done where it is called: see [`crate::apart`] for a thread of its own.
+pub fn spawn_blocks(
+    spawner: &Spawner,
+    view: Arc<Cell<FleetView>>,
+    settings: watch::Receiver<Settings>,
+    seed: u64,
+    metrics: BlockMetrics,
+    bus: Option<Arc<dyn Connector>>,
+) -> (Handle, Filled) {
+    let filled = Filled::default();
+    let supervisor = Supervisor::new(spawner, Blocks::new(filled.clone(), metrics, seed), bus);
+    let board = supervisor.board.clone();
+    spawner.essential("block event subscriptions", |stop| {
+        supervisor.run(view, settings, stop)
+    });
+    (Handle { board }, filled)
+}
+
+struct Supervisor<F: Family> {
     spawner: Spawner,
-    sink: Arc<dyn LoadSink>,
-    metrics: Metrics,
+    family: F,
     bus: Option<Arc<dyn Connector>>,
     board: Board,
-    coverage: Arc<Coverage>,
     outages: Arc<Outages>,
     /// What the log knows to be kept out by a cap.
     beyond: Beyond,
@@ -120,24 +192,40 @@ struct Supervisor {
     publishers: BTreeMap<PublisherId, (Arc<Publisher>, Task)>,
     /// Wanted, but beyond the cap or without a connector.
     pending: BTreeMap<PublisherId, (Arc<Publisher>, Mark)>,
-    groups: BTreeMap<BTreeSet<Arc<str>>, Running>,
+    groups: BTreeMap<BTreeSet<Arc<str>>, Running<F::Relay>>,
 }
 
 /// The connector in force and the settings that it was made of.
 struct Way {
     reach: Reach,
     allowed: Arc<[IpNet]>,
+    limits: Limits,
     connector: Option<Arc<dyn Connector>>,
 }
 
 /// The connections to one set of brokers.
-struct Running {
-    group: Arc<Group>,
+struct Running<R> {
+    relay: Arc<R>,
     asked: watch::Sender<Vec<Box<[u8]>>>,
     tasks: Vec<Task>,
 }
 
-impl Supervisor {
+impl<F: Family> Supervisor<F> {
+    fn new(spawner: &Spawner, family: F, bus: Option<Arc<dyn Connector>>) -> Self {
+        Self {
+            spawner: spawner.clone(),
+            board: Board::new(family.lines().clone()),
+            family,
+            bus,
+            outages: Arc::default(),
+            beyond: Beyond::default(),
+            way: None,
+            publishers: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            groups: BTreeMap::new(),
+        }
+    }
+
     async fn run(
         mut self,
         view: Arc<Cell<FleetView>>,
@@ -148,7 +236,12 @@ impl Supervisor {
         loop {
             generations.mark_unchanged();
             let wanted = settings.borrow_and_update().clone();
+            self.family.follow(&view.load(), &wanted);
             self.reconcile(&view.load(), &wanted).await;
+            self.family.subscribed(&self.publishers);
+            while self.family.tidy() {
+                yield_now().await;
+            }
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
@@ -170,19 +263,24 @@ impl Supervisor {
     async fn reconcile(&mut self, view: &FleetView, settings: &Settings) {
         let connector = self.connector_for(settings).await;
         let first = PublisherKey {
-            topic: Topic::KvMetrics,
+            topic: F::TOPIC,
             id: PublisherId::new(0),
         };
         let last = PublisherKey {
-            topic: Topic::KvMetrics,
+            topic: F::TOPIC,
             id: PublisherId::new(u64::MAX),
         };
         let all = || {
             view.publishers
                 .range(first..=last)
                 .map(|(_, publisher)| publisher)
+                .filter(|_| settings.enabled)
         };
-        let (groups, mut out) = broker::sets(view, all(), settings);
+        let (groups, mut out) = if settings.enabled {
+            broker::sets(view, F::TOPIC, all(), settings)
+        } else {
+            Default::default()
+        };
         let lines: usize = groups.keys().map(BTreeSet::len).sum();
         let room = match connector {
             Some(_) => settings.max_subscriptions.saturating_sub(lines),
@@ -195,10 +293,15 @@ impl Supervisor {
         if connector.is_some() {
             out.publishers = beyond.len();
         }
-        out.complain(self.beyond, settings.max_subscriptions, &self.metrics);
+        out.complain(
+            self.beyond,
+            settings.max_subscriptions,
+            F::TOPIC,
+            self.family.lines(),
+        );
         self.beyond = out;
 
-        let mut stopping = Vec::new();
+        let (mut stopping, mut ended) = (Vec::new(), Vec::new());
         let gone = |id: &PublisherId, publisher: &Arc<Publisher>| {
             admitted
                 .get(id)
@@ -215,8 +318,12 @@ impl Supervisor {
             .extract_if(.., |endpoints, _| !groups.contains_key(endpoints))
         {
             stopping.extend(running.tasks);
+            ended.push(running.relay);
         }
         stop(stopping).await;
+        for relay in ended {
+            relay.end();
+        }
 
         self.pending
             .retain(|id, (publisher, _)| beyond.get(id).is_some_and(|wanted| same_line(wanted, publisher)));
@@ -230,21 +337,23 @@ impl Supervisor {
         let Some(connector) = connector else { return };
         for (id, publisher) in admitted {
             if !self.publishers.contains_key(&id)
-                && let Some(task) = self.subscribe(publisher, settings.reach, &connector)
+                && let Some(task) = self.subscribe(publisher, settings, &connector)
             {
                 self.publishers.insert(id, (Arc::clone(publisher), task));
             }
         }
         for (endpoints, subjects) in groups {
-            self.ask(endpoints, subjects, &connector);
+            self.ask(endpoints, subjects, settings, &connector);
         }
     }
 
     /// The connector of these settings. When it changes, every connection of the old one ends first.
     async fn connector_for(&mut self, settings: &Settings) -> Option<Arc<dyn Connector>> {
+        let limits = limits_of::<F>(settings);
         if let Some(way) = &self.way
             && way.reach == settings.reach
             && way.allowed == settings.allowed
+            && way.limits == limits
         {
             return way.connector.clone();
         }
@@ -256,51 +365,53 @@ impl Supervisor {
         self.way = Some(Way {
             reach: settings.reach,
             allowed: Arc::clone(&settings.allowed),
+            limits,
             connector: connector.clone(),
         });
         connector
     }
 
-    fn subscribe(&self, publisher: &Publisher, reach: Reach, connector: &Arc<dyn Connector>) -> Option<Task> {
+    fn subscribe(
+        &self,
+        publisher: &Publisher,
+        settings: &Settings,
+        connector: &Arc<dyn Connector>,
+    ) -> Option<Task> {
         let Transport::Zmq { endpoint } = &publisher.transport else {
             return None;
         };
         let id = publisher.key.id;
-        let line = Line {
-            target: Target {
-                family: Topic::KvMetrics,
-                namespace: Some(publisher.namespace.clone()),
-                publisher: Some(id),
-                endpoint: Arc::clone(endpoint),
-            },
-            connector: Arc::clone(connector),
-            limits: Limits::KV_METRICS,
-            metrics: self.metrics.clone(),
-            mark: self.board.enter(
-                Key::Publisher(id),
-                row(publisher, State::Connecting, via_of(reach)),
-            ),
-            backoff: subscription::backoff(),
-            outages: Arc::clone(&self.outages),
+        let limits = limits_of::<F>(settings);
+        let target = Target {
+            family: F::TOPIC,
+            namespace: Some(publisher.namespace.clone()),
+            publisher: Some(id),
+            endpoint: Arc::clone(endpoint),
         };
-        let session = subscription::Publisher::new(
-            id,
-            publisher.namespace.clone(),
-            Arc::clone(&self.sink),
-            self.metrics.clone(),
+        let mark = self.board.enter(
+            Key::Publisher(id),
+            row(publisher, State::Connecting, via_of(settings.reach)),
         );
-        let topics = || Topics::Fixed(Topic::KvMetrics.as_str().as_bytes().into());
+        let line = self.line(target, limits, connector, mark);
+        let session = self.family.direct(publisher, limits);
+        let topics = || Topics::Fixed(F::TOPIC.as_str().as_bytes().into());
         Some(
             self.spawner
-                .spawn("load subscription", |stop| keep(line, topics, session, stop)),
+                .spawn(F::TASK, |stop| keep(line, topics, session, stop)),
         )
     }
 
     /// Starts the connections to a set of brokers, or tells the running ones what is asked now.
-    fn ask(&mut self, endpoints: BTreeSet<Arc<str>>, subjects: Subjects, connector: &Arc<dyn Connector>) {
+    fn ask(
+        &mut self,
+        endpoints: BTreeSet<Arc<str>>,
+        subjects: Subjects,
+        settings: &Settings,
+        connector: &Arc<dyn Connector>,
+    ) {
         let topics: Vec<Box<[u8]>> = subjects.keys().cloned().collect();
         if let Some(running) = self.groups.get(&endpoints) {
-            running.group.ask(subjects);
+            running.relay.ask(subjects);
             running.asked.send_if_modified(|asked| {
                 let differs = *asked != topics;
                 *asked = topics;
@@ -308,40 +419,48 @@ impl Supervisor {
             });
             return;
         }
-        let group = Arc::new(Group::new(Arc::clone(&self.coverage), self.metrics.clone()));
-        group.ask(subjects);
+        let limits = limits_of::<F>(settings);
+        let relay = Arc::new(self.family.relay(limits));
+        relay.ask(subjects);
         let asked = watch::Sender::new(topics);
         let start = |endpoint: &Arc<str>| {
             let first = Row {
-                family: Topic::KvMetrics,
+                family: F::TOPIC,
                 publisher: None,
                 namespace: None,
                 component: None,
                 state: State::Connecting,
                 via: Via::Broker,
             };
-            let line = Line {
-                target: Target {
-                    family: Topic::KvMetrics,
-                    namespace: None,
-                    publisher: None,
-                    endpoint: Arc::clone(endpoint),
-                },
-                connector: Arc::clone(connector),
-                limits: Limits::KV_METRICS.brokered(),
-                metrics: self.metrics.clone(),
-                mark: self.board.enter(Key::Broker(Arc::clone(endpoint)), first),
-                backoff: subscription::backoff(),
-                outages: Arc::clone(&self.outages),
+            let target = Target {
+                family: F::TOPIC,
+                namespace: None,
+                publisher: None,
+                endpoint: Arc::clone(endpoint),
             };
+            let mark = self.board.enter(Key::Broker(Arc::clone(endpoint)), first);
+            let line = self.line(target, limits.brokered(), connector, mark);
             let list = asked.subscribe();
             let topics = move || Topics::Following(list.clone());
-            let session = Relayed::new(Arc::clone(&group));
+            let session = Relayed::new(Arc::clone(&relay));
             self.spawner
                 .spawn("broker subscription", |stop| keep(line, topics, session, stop))
         };
         let tasks = endpoints.iter().map(start).collect();
-        self.groups.insert(endpoints, Running { group, asked, tasks });
+        self.groups.insert(endpoints, Running { relay, asked, tasks });
+    }
+
+    fn line(&self, target: Target, limits: Limits, connector: &Arc<dyn Connector>, mark: Mark) -> Line {
+        Line {
+            target,
+            connector: Arc::clone(connector),
+            limits,
+            budget: self.family.budget(),
+            lines: self.family.lines().clone(),
+            mark,
+            backoff: subscription::backoff(),
+            outages: Arc::clone(&self.outages),
+        }
     }
 
     async fn stop_all(&mut self) {
@@ -349,10 +468,23 @@ impl Supervisor {
         let publishers = std::mem::take(&mut self.publishers)
             .into_values()
             .map(|(_, task)| task);
-        let groups = std::mem::take(&mut self.groups)
-            .into_values()
-            .flat_map(|running| running.tasks);
-        stop(publishers.chain(groups)).await;
+        let groups: Vec<_> = std::mem::take(&mut self.groups).into_values().collect();
+        let (relays, tasks): (Vec<_>, Vec<_>) = groups
+            .into_iter()
+            .map(|running| (running.relay, running.tasks))
+            .unzip();
+        stop(publishers.chain(tasks.into_iter().flatten())).await;
+        for relay in relays {
+            relay.end();
+        }
+    }
+}
+
+/// What one message of a family may be.
+const fn limits_of<F: Family>(settings: &Settings) -> Limits {
+    match F::TOPIC {
+        Topic::KvMetrics => Limits::KV_METRICS,
+        Topic::KvEvents => Limits::kv_events(settings.blocks.payload),
     }
 }
 

@@ -105,6 +105,7 @@ impl Router {
             allowed: Arc::default(),
             max_subscriptions: 100,
             xpub_endpoints: Arc::default(),
+            ..Settings::default()
         });
         let sink = Arc::new(Sink {
             known: Mutex::default(),
@@ -556,6 +557,7 @@ async fn samples_reach_the_store_that_picks_read() {
         allowed: Arc::default(),
         max_subscriptions: 1,
         xpub_endpoints: Arc::default(),
+        ..Settings::default()
     });
     let view = Arc::new(Cell::new(view));
     let _handle = supervisor::spawn(

@@ -196,6 +196,15 @@ impl Spawner {
         self.stop.child_token()
     }
 
+    /// Ends when the process was asked to stop and every task has ended.
+    pub fn all_ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (stop, tracker) = (self.stop.clone(), self.tracker.clone());
+        async move {
+            stop.cancelled().await;
+            tracker.wait().await;
+        }
+    }
+
     /// How many tasks are alive.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -1,7 +1,8 @@
 //! What workers say: the bytes of a Dynamo event plane, without a socket.
 //!
 //! ```text
-//! bytes ─ zmtp::Subscriber ─▶ Message (≤ 4 frames) ─ Delivery::decode ─▶ payload ─ ActiveLoad::decode ─▶ sample
+//! bytes ─ zmtp::Subscriber ─▶ Message (≤ 4 frames) ─ Delivery::decode ─▶ payload ┬ ActiveLoad::decode ─▶ sample
+//!                                                                                  └ router_event::Batch ─▶ events
 //! ```
 //!
 //! Every peer address comes from a record that somebody else wrote, so all bytes here are hostile: a length
@@ -11,6 +12,7 @@
 #![deny(clippy::indexing_slicing)]
 
 pub mod active_load;
+pub mod budget;
 pub mod envelope;
 pub mod limits;
 mod msgpack;
@@ -20,6 +22,7 @@ pub mod subject;
 pub mod zmtp;
 
 pub use active_load::ActiveLoad;
+pub use budget::Budget;
 pub use envelope::{Delivery, Expected};
 pub use limits::Limits;
 pub use refusal::Refusal;

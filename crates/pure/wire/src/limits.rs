@@ -28,6 +28,9 @@ pub const FIRST_BUFFER_BYTES: usize = 512;
 /// megabytes for the life of the subscription.
 pub const KEPT_BUFFER_BYTES: usize = 64 * 1024;
 
+/// The same where connections share a budget: thousands of idle ones must leave most of it to those that are not.
+pub const KEPT_BUDGETED_BUFFER_BYTES: usize = 16 * 1024;
+
 /// Version and length in front of the payload of frame 4.
 pub const FRAME_HEADER_BYTES: usize = 5;
 
@@ -75,6 +78,12 @@ pub struct Limits {
 impl Limits {
     /// Topic `kv_metrics` from a worker's own socket.
     pub const KV_METRICS: Self = Self::of(MAX_KV_METRICS_PAYLOAD_BYTES, 8);
+
+    /// Topic `kv-events` with another longest payload.
+    #[must_use]
+    pub const fn kv_events(payload: usize) -> Self {
+        Self::of(payload, Self::KV_EVENTS.nesting)
+    }
 
     /// Topic `kv-events` from a worker's own socket.
     pub const KV_EVENTS: Self = Self::of(MAX_KV_EVENTS_PAYLOAD_BYTES, 12);

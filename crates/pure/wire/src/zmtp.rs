@@ -56,6 +56,9 @@ pub enum Error {
     /// A frame, or a message, is longer than allowed.
     #[error("frame too long")]
     FrameTooLong,
+    /// The message does not fit into what all connections may hold together.
+    #[error("no room left for the message")]
+    OverBudget,
     /// A message has more frames than allowed.
     #[error("too many frames")]
     TooManyFrames,

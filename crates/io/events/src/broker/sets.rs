@@ -28,6 +28,7 @@ pub(crate) type Sets = BTreeMap<BTreeSet<Arc<str>>, Subjects>;
 /// records name for the namespaces of those records.
 pub(crate) fn sets<'a>(
     view: &FleetView,
+    topic: Topic,
     publishers: impl Iterator<Item = &'a Arc<Publisher>>,
     settings: &Settings,
 ) -> (Sets, Beyond) {
@@ -62,7 +63,7 @@ pub(crate) fn sets<'a>(
     let mut wanted: Vec<_> = wanted.into_iter().collect();
     wanted.sort_by_key(|(_, covers)| matches!(covers, Covers::Some(_)));
     for (endpoints, covers) in wanted {
-        let (subjects, cut) = subjects(view, &covers);
+        let (subjects, cut) = subjects(view, topic, &covers);
         if subjects.is_empty() || endpoints.is_empty() {
             continue;
         }
@@ -93,8 +94,8 @@ impl Covers {
 }
 
 /// The subjects under which workers of the view may publish, in all three scopes, and whether a cap cut them off.
-fn subjects(view: &FleetView, covers: &Covers) -> (Subjects, bool) {
-    let topic = Topic::KvMetrics.as_str();
+fn subjects(view: &FleetView, topic: Topic, covers: &Covers) -> (Subjects, bool) {
+    let topic = topic.as_str();
     let mut subjects = Subjects::new();
     let mut last = None;
     for (key, worker) in &view.workers {

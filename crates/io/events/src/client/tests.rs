@@ -28,7 +28,7 @@ fn topic() -> Topics {
 async fn subscribe(stream: DuplexStream) -> (Ended, Seen, Duration) {
     let started = Instant::now();
     let mut seen = Seen::default();
-    let ended = run(stream, Limits::KV_METRICS, topic(), &mut seen).await;
+    let ended = run(stream, Limits::KV_METRICS, None, topic(), &mut seen).await;
     (ended, seen, started.elapsed())
 }
 
@@ -144,6 +144,6 @@ async fn subjects_follow_their_list_while_connected() {
         peer.until_wanted(b"b").await;
         drop(peer);
     };
-    let (ended, ()) = tokio::join!(run(ours, Limits::KV_METRICS, topics, &mut seen), play);
+    let (ended, ()) = tokio::join!(run(ours, Limits::KV_METRICS, None, topics, &mut seen), play);
     assert!(matches!(ended, Ended::Closed | Ended::Io(_)), "{ended}");
 }

@@ -24,7 +24,7 @@ fn fixture(prepare: impl FnOnce(&Scripted)) -> Fixture {
     let (connector, tries) = Scripted::new();
     prepare(&connector);
     let metrics = Metrics::new().unwrap();
-    let board = Board::new(metrics.clone());
+    let board = Board::new(metrics.lines().clone());
     let sink = Arc::new(Recorder::default());
     let row = Row {
         family: Topic::KvMetrics,
@@ -43,7 +43,8 @@ fn fixture(prepare: impl FnOnce(&Scripted)) -> Fixture {
         },
         connector: Arc::clone(&connector) as Arc<dyn Connector>,
         limits: Limits::KV_METRICS,
-        metrics: metrics.clone(),
+        budget: None,
+        lines: metrics.lines().clone(),
         mark: board.enter(Key::Publisher(ID), row),
         backoff: Backoff::with_jitter(RECONNECT_INITIAL, RECONNECT_MAX, || 1.0),
         outages: Arc::default(),

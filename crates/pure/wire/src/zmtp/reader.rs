@@ -6,8 +6,10 @@ use super::{
     greeting,
 };
 use crate::limits::{
-    FIRST_BUFFER_BYTES, GREETING_BYTES, KEPT_BUFFER_BYTES, Limits, MAX_COMMAND_BYTES, MAX_FRAMES_PER_MESSAGE,
+    FIRST_BUFFER_BYTES, GREETING_BYTES, KEPT_BUDGETED_BUFFER_BYTES, KEPT_BUFFER_BYTES, Limits,
+    MAX_COMMAND_BYTES, MAX_FRAMES_PER_MESSAGE,
 };
+use crate::{Budget, budget::Share};
 
 /// One complete message.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +77,8 @@ pub(super) struct Reader {
     limits: Limits,
     state: State,
     buffer: Vec<u8>,
+    /// What the buffer takes of a budget, if there is one.
+    share: Option<Share>,
     ends: [usize; MAX_FRAMES_PER_MESSAGE],
     frames: usize,
     /// The item returned last, whose bytes are still in the buffer.
@@ -87,10 +91,16 @@ impl Reader {
             limits,
             state: State::Greeting,
             buffer: Vec::new(),
+            share: None,
             ends: [0; MAX_FRAMES_PER_MESSAGE],
             frames: 0,
             returned: None,
         }
+    }
+
+    /// Takes a share of this budget for the buffer.
+    pub(super) fn within(&mut self, budget: Option<Budget>) {
+        self.share = budget.map(Share::new);
     }
 
     /// Takes bytes from the front of `input` until something is complete or the input is used up.
@@ -132,8 +142,15 @@ impl Reader {
             Some(Item::Message) => {
                 self.frames = 0;
                 self.buffer.clear();
-                if self.buffer.capacity() > KEPT_BUFFER_BYTES {
+                let kept = match self.share {
+                    None => KEPT_BUFFER_BYTES,
+                    Some(_) => KEPT_BUDGETED_BUFFER_BYTES,
+                };
+                if self.buffer.capacity() > kept {
                     self.buffer = Vec::new();
+                    if let Some(share) = &mut self.share {
+                        share.give_back();
+                    }
                 }
             }
         }
@@ -148,7 +165,7 @@ impl Reader {
         match &mut self.state {
             State::Greeting => {
                 let missing = GREETING_BYTES.saturating_sub(self.buffer.len());
-                self.append(input, missing);
+                self.append(input, missing)?;
                 greeting::check(&self.buffer)?;
                 if self.buffer.len() < GREETING_BYTES {
                     return Ok(None);
@@ -172,7 +189,7 @@ impl Reader {
             }
             State::Body { head, missing } => {
                 let (head, wanted) = (*head, *missing);
-                let missing = wanted - self.append(input, wanted);
+                let missing = wanted - self.append(input, wanted)?;
                 if missing > 0 {
                     self.state = State::Body { head, missing };
                     return Ok(None);
@@ -217,16 +234,21 @@ impl Reader {
 
     /// Moves up to `most` bytes into the buffer. Memory follows the bytes that came, by powers of two,
     /// never the length that was only declared.
-    fn append(&mut self, input: &mut &[u8], most: usize) -> usize {
+    fn append(&mut self, input: &mut &[u8], most: usize) -> Result<usize, Error> {
         let (taken, rest) = input.split_at_checked(most).unwrap_or((input, &[]));
         let needed = self.buffer.len() + taken.len();
         if needed > self.buffer.capacity() {
             let capacity = needed.next_power_of_two().max(FIRST_BUFFER_BYTES);
+            if let Some(share) = &mut self.share
+                && !share.move_to(capacity)
+            {
+                return Err(Error::OverBudget);
+            }
             self.buffer.reserve_exact(capacity - self.buffer.len());
         }
         self.buffer.extend_from_slice(taken);
         *input = rest;
-        taken.len()
+        Ok(taken.len())
     }
 }
 

@@ -7,7 +7,10 @@ use super::{
     greeting,
     reader::{Item, Message, Reader},
 };
-use crate::limits::{Limits, MAX_PENDING_PONGS};
+use crate::{
+    Budget,
+    limits::{Limits, MAX_PENDING_PONGS},
+};
 
 /// What a subscriber has just learned.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +55,13 @@ impl Subscriber {
             out: greeting::ours().to_vec(),
             pending_pongs: 0,
         }
+    }
+
+    /// Holds messages within a budget that it shares with other connections.
+    #[must_use]
+    pub fn within(mut self, budget: Option<Budget>) -> Self {
+        self.reader.within(budget);
+        self
     }
 
     /// Takes bytes from the front of `input`. Call until it answers `None`; the input is then used up.

@@ -1,7 +1,10 @@
 use proptest::prelude::*;
 
 use super::{frame::write_message, *};
-use crate::limits::{FIRST_BUFFER_BYTES, KEPT_BUFFER_BYTES, Limits, MAX_PENDING_PONGS};
+use crate::{
+    Budget,
+    limits::{FIRST_BUFFER_BYTES, KEPT_BUDGETED_BUFFER_BYTES, KEPT_BUFFER_BYTES, Limits, MAX_PENDING_PONGS},
+};
 
 /// What a libzmq 4.3 PUB socket sends: greeting 3.1 with its signature length of 1, then READY with an
 /// empty identity.
@@ -402,4 +405,34 @@ proptest! {
         }
         prop_assert_eq!((seen, end), whole);
     }
+}
+
+#[test]
+fn a_message_that_does_not_fit_into_the_budget_ends_its_own_connection() {
+    let budget = Budget::new(1 << 20);
+    let connect = || {
+        let mut subscriber =
+            Subscriber::new(Limits::KV_EVENTS, [b"kv-events".as_slice()]).within(Some(budget.clone()));
+        feed(&mut subscriber, &handshake(1), &mut Vec::new()).unwrap();
+        subscriber
+    };
+    let (mut one, mut other) = (connect(), connect());
+    let idle = budget.held();
+    let body = vec![7; 600_000];
+    let bytes = message(&[b"kv-events", &body]);
+    // 512 KiB and the megabyte that they move into are more than there is.
+    assert_eq!(feed(&mut one, &bytes, &mut Vec::new()), Err(Error::OverBudget));
+    drop(one);
+    assert_eq!(budget.held(), idle / 2);
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        feed(&mut other, &message(&[b"kv-events", &body[..300_000]]), &mut seen).unwrap();
+        assert!(budget.held() <= KEPT_BUDGETED_BUFFER_BYTES, "{}", budget.held());
+    }
+    assert_eq!(seen.len(), 3);
+    budget.set_limit(2 << 20);
+    feed(&mut other, &bytes, &mut seen).unwrap();
+    assert_eq!(seen.len(), 4);
+    drop(other);
+    assert_eq!(budget.held(), 0);
 }

@@ -13,6 +13,7 @@ fn settings(configured: &[&str]) -> Settings {
         allowed: Arc::default(),
         max_subscriptions: 100,
         xpub_endpoints: configured.iter().map(|endpoint| Arc::from(*endpoint)).collect(),
+        ..Settings::default()
     }
 }
 
@@ -66,7 +67,7 @@ fn brokered(id: u64, namespace: &str, endpoints: &[String]) -> Arc<Publisher> {
 fn each_set_is_asked_for_its_own_namespaces() {
     let view = view([worker(1, "a", "decode"), worker(2, "b", "decode")]);
     let records = [brokered(9, "a", &["tcp://x:1".into()])];
-    let (sets, beyond) = sets(&view, records.iter(), &settings(&["tcp://y:1"]));
+    let (sets, beyond) = sets(&view, Topic::KvMetrics, records.iter(), &settings(&["tcp://y:1"]));
     assert_eq!(beyond, Beyond::default());
     let of = |endpoint: &str| {
         let subjects = &sets[&BTreeSet::from([Arc::from(endpoint)])];
@@ -82,7 +83,12 @@ fn records_name_no_more_connections_than_the_cap_and_never_crowd_out_the_operato
     let records: Vec<_> = (0..MAX_BROKER_ENDPOINTS as u64 + 5)
         .map(|id| brokered(id, "a", &[format!("tcp://a{id}:1")]))
         .collect();
-    let (sets, beyond) = sets(&view, records.iter(), &settings(&["tcp://z:1", "tcp://z:2"]));
+    let (sets, beyond) = sets(
+        &view,
+        Topic::KvMetrics,
+        records.iter(),
+        &settings(&["tcp://z:1", "tcp://z:2"]),
+    );
     assert_eq!(
         sets.keys().map(BTreeSet::len).sum::<usize>(),
         MAX_BROKER_ENDPOINTS
@@ -98,7 +104,7 @@ fn a_small_set_still_fits_behind_one_that_does_not() {
         .map(|port| format!("tcp://a:{port}"))
         .collect();
     let records = [brokered(1, "a", &large), brokered(2, "a", &["tcp://b:1".into()])];
-    let (sets, beyond) = sets(&view, records.iter(), &settings(&[]));
+    let (sets, beyond) = sets(&view, Topic::KvMetrics, records.iter(), &settings(&[]));
     assert_eq!(sets.len(), 1);
     assert_eq!(beyond.endpoints, large.len());
 }
@@ -108,13 +114,23 @@ fn subjects_are_capped_and_the_cut_is_known() {
     let workers = |components: u64| view((0..components).map(|id| worker(id, "a", &format!("c{id}"))));
     // One subject of the namespace, two of each component.
     let fits = (MAX_BROKER_SUBJECTS as u64 - 1) / 2;
-    let (found, beyond) = sets(&workers(fits), [].iter(), &settings(&["tcp://z:1"]));
+    let (found, beyond) = sets(
+        &workers(fits),
+        Topic::KvMetrics,
+        [].iter(),
+        &settings(&["tcp://z:1"]),
+    );
     assert_eq!(beyond.subjects, 0);
     assert_eq!(
         found.values().map(BTreeMap::len).sum::<usize>() as u64,
         1 + 2 * fits
     );
-    let (found, beyond) = sets(&workers(fits + 1), [].iter(), &settings(&["tcp://z:1"]));
+    let (found, beyond) = sets(
+        &workers(fits + 1),
+        Topic::KvMetrics,
+        [].iter(),
+        &settings(&["tcp://z:1"]),
+    );
     assert_eq!(beyond.subjects, 1);
     assert_eq!(
         found.values().map(BTreeMap::len).sum::<usize>(),

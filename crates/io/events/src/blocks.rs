@@ -1,0 +1,297 @@
+//! Block events: what workers say of their caches, brought to the index.
+//!
+//! A publisher's cursors belong to the router and not to a connection: they outlive reconnects and a change of the
+//! transport, so that a repeated event is told from a new one.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use arc_swap::ArcSwapOption;
+use continuum_fleet::{
+    ids::{Namespace, PublisherId},
+    view::{FleetView, Publisher, Topic},
+};
+use continuum_kv_index::{Caps, Cursors, Index, Intake, Outcome};
+use continuum_wire::{Budget, Delivery, Expected, Limits, Refusal, zmtp::Message};
+use tokio::time::Instant;
+
+use crate::{
+    broker::Subjects,
+    client::Handler,
+    family::{Family, Relay},
+    limits::BLOCK_EVENTS_STALE_AFTER,
+    metrics::{BlockMetrics, Lines},
+    subscription::Session,
+    supervisor::{BlockSettings, Settings},
+};
+
+/// The index that block events fill, if they are wanted.
+///
+/// There is a new one when the operator turns it off and on again, or changes its caps.
+#[derive(Clone, Debug, Default)]
+pub struct Filled(Arc<ArcSwapOption<Index>>);
+
+impl Filled {
+    /// The index now; `None` while block events are not wanted.
+    #[must_use]
+    pub fn load(&self) -> Option<Arc<Index>> {
+        self.0.load_full()
+    }
+}
+
+/// The family of block events.
+pub(crate) struct Blocks {
+    intake: Arc<Intake>,
+    filled: Filled,
+    seed: u64,
+    metrics: BlockMetrics,
+    budget: Budget,
+    cursors_each: AtomicU64,
+    subscriptions: Arc<AtomicU64>,
+    cursors: Mutex<BTreeMap<PublisherId, Arc<Mutex<Cursors>>>>,
+}
+
+impl Blocks {
+    /// `seed` is random, so that nobody can make blocks collide.
+    pub(crate) fn new(filled: Filled, metrics: BlockMetrics, seed: u64) -> Self {
+        let first = BlockSettings::default();
+        Self {
+            intake: Arc::new(Intake::new(Arc::new(Index::seeded(NOTHING, seed)))),
+            filled,
+            seed,
+            metrics,
+            budget: Budget::new(first.budget),
+            cursors_each: AtomicU64::new(u64::try_from(first.cursors).unwrap_or(u64::MAX)),
+            subscriptions: Arc::default(),
+            cursors: Mutex::default(),
+        }
+    }
+
+    fn new_cursors(&self) -> Cursors {
+        let most = usize::try_from(self.cursors_each.load(Relaxed)).unwrap_or(usize::MAX);
+        Cursors::new(self.subscriptions.fetch_add(1, Relaxed), most)
+    }
+}
+
+/// Caps of the index that stands in while block events are not wanted.
+const NOTHING: Caps = Caps {
+    blocks: 0,
+    blocks_per_rank: 0,
+    ownerships: 0,
+    ranks: 0,
+};
+
+impl Family for Blocks {
+    const TOPIC: Topic = Topic::KvEvents;
+    const TASK: &'static str = "block event subscription";
+    type Direct = Stream;
+    type Relay = Streams;
+
+    fn lines(&self) -> &Lines {
+        self.metrics.lines()
+    }
+
+    fn budget(&self) -> Option<Budget> {
+        Some(self.budget.clone())
+    }
+
+    fn follow(&self, view: &FleetView, settings: &Settings) {
+        let wanted = &settings.blocks;
+        self.budget.set_limit(wanted.budget);
+        self.cursors_each
+            .store(u64::try_from(wanted.cursors).unwrap_or(u64::MAX), Relaxed);
+        let caps = if settings.enabled { wanted.caps } else { NOTHING };
+        if *self.intake.index().caps() != caps {
+            let index = Arc::new(Index::seeded(caps, self.seed));
+            self.intake.fill(Arc::clone(&index));
+            self.filled.0.store(settings.enabled.then_some(index));
+        }
+        if settings.enabled {
+            self.intake.follow(view);
+        } else {
+            self.intake.follow(&FleetView::default());
+        }
+    }
+
+    fn direct(&self, publisher: &Publisher, limits: Limits) -> Self::Direct {
+        let cursors = lock(&self.cursors)
+            .entry(publisher.key.id)
+            .or_insert_with(|| Arc::new(Mutex::new(self.new_cursors())))
+            .clone();
+        Stream {
+            id: publisher.key.id,
+            namespace: publisher.namespace.clone(),
+            limits,
+            intake: Arc::clone(&self.intake),
+            metrics: self.metrics.clone(),
+            cursors,
+        }
+    }
+
+    fn relay(&self, limits: Limits) -> Self::Relay {
+        Streams {
+            limits: limits.brokered(),
+            intake: Arc::clone(&self.intake),
+            metrics: self.metrics.clone(),
+            shared: Mutex::new(Shared {
+                subjects: Arc::default(),
+                connected: 0,
+                lost: Instant::now(),
+            }),
+            cursors: Mutex::new(self.new_cursors()),
+        }
+    }
+
+    fn subscribed<T>(&self, publishers: &BTreeMap<PublisherId, T>) {
+        let mut known = lock(&self.cursors);
+        for (_, cursors) in known.extract_if(.., |id, _| !publishers.contains_key(id)) {
+            self.intake.end(&mut lock(&cursors));
+        }
+    }
+
+    fn tidy(&self) -> bool {
+        self.intake.index().tidy()
+    }
+}
+
+/// The stream of one publisher.
+pub(crate) struct Stream {
+    id: PublisherId,
+    namespace: Namespace,
+    limits: Limits,
+    intake: Arc<Intake>,
+    metrics: BlockMetrics,
+    cursors: Arc<Mutex<Cursors>>,
+}
+
+impl Handler for Stream {
+    fn ready(&mut self) {}
+
+    fn message(&mut self, message: &Message<'_>) {
+        let topic = Topic::KvEvents.as_str();
+        let expected = Expected {
+            topic,
+            first_frame: Some(topic.as_bytes()),
+            publisher: Some(self.id),
+        };
+        match Delivery::decode(message, &expected, &self.limits) {
+            Ok(delivery) => {
+                let mut cursors = lock(&self.cursors);
+                let (id, namespace) = (self.id, &self.namespace);
+                let tally = self
+                    .intake
+                    .accept(&mut cursors, id, namespace, &delivery.payload, &self.limits);
+                self.metrics.add(&tally);
+            }
+            Err(refusal) => self.metrics.count(Outcome::Refused(refusal), 1),
+        }
+    }
+}
+
+impl Session for Stream {
+    fn lost(&mut self) {}
+
+    fn stale(&mut self) {
+        let emptied = self.intake.age(&lock(&self.cursors));
+        if emptied > 0 {
+            tracing::warn!(
+                publisher = self.id.hex(),
+                namespace = self.namespace.as_str(),
+                ranks = emptied,
+                "no block events for long: what these ranks hold is not known any more"
+            );
+        }
+    }
+}
+
+/// The streams that a set of brokers relays. A message that came through one of them is a duplicate on the next.
+pub(crate) struct Streams {
+    limits: Limits,
+    intake: Arc<Intake>,
+    metrics: BlockMetrics,
+    shared: Mutex<Shared>,
+    cursors: Mutex<Cursors>,
+}
+
+struct Shared {
+    subjects: Arc<Subjects>,
+    connected: usize,
+    /// When the last connection was lost, while none stands.
+    lost: Instant,
+}
+
+impl Streams {
+    fn accept(&self, message: &Message<'_>) -> Result<(), Refusal> {
+        let subject = message.frame(0).ok_or(Refusal::Malformed)?;
+        let subjects = Arc::clone(&lock(&self.shared).subjects);
+        let namespace = subjects.get(subject).ok_or(Refusal::TopicMismatch)?;
+        let expected = Expected {
+            topic: Topic::KvEvents.as_str(),
+            first_frame: None,
+            publisher: None,
+        };
+        let delivery = Delivery::decode(message, &expected, &self.limits)?;
+        let (publisher, payload) = (delivery.publisher, &delivery.payload);
+        let mut cursors = lock(&self.cursors);
+        let tally = self
+            .intake
+            .accept(&mut cursors, publisher, namespace, payload, &self.limits);
+        self.metrics.add(&tally);
+        Ok(())
+    }
+}
+
+impl Relay for Streams {
+    fn ask(&self, subjects: Subjects) {
+        lock(&self.shared).subjects = Arc::new(subjects);
+    }
+
+    fn connected(&self) {
+        lock(&self.shared).connected += 1;
+    }
+
+    fn lost(&self) {
+        let mut shared = lock(&self.shared);
+        shared.connected = shared.connected.saturating_sub(1);
+        if shared.connected == 0 {
+            shared.lost = Instant::now();
+        }
+    }
+
+    fn stale(&self) {
+        let shared = lock(&self.shared);
+        if shared.connected > 0 || shared.lost.elapsed() < BLOCK_EVENTS_STALE_AFTER {
+            return;
+        }
+        drop(shared);
+        let emptied = self.intake.age(&lock(&self.cursors));
+        if emptied > 0 {
+            tracing::warn!(
+                ranks = emptied,
+                "no block events from event brokers for long: what these ranks hold is not known any more"
+            );
+        }
+    }
+
+    fn message(&self, message: &Message<'_>) {
+        if let Err(refusal) = self.accept(message) {
+            self.metrics.count(Outcome::Refused(refusal), 1);
+        }
+    }
+
+    fn end(&self) {
+        self.intake.end(&mut lock(&self.cursors));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;
