@@ -7,7 +7,7 @@ import pytest
 from peers.ask import Traffic, ask, chat, check_pair
 from peers.kubectl import is_ready
 from peers.process import eventually
-from peers.release import KIND, kill_container, unproven
+from peers.release import KIND, kill_container
 
 CONDITIONS = ("Accepted", "ResourcesApplied", "FleetSynced", "RoutersReady", "ShimReachable", "Ready")
 
@@ -122,7 +122,6 @@ def test_a_lost_frontend_is_told(fleet, routers):
     eventually(lambda: check_pair(ask(routers.url, chat("back"))), 60, "requests are answered again")
 
 
-@unproven
 def test_rolling_the_routers_loses_nothing(routers):
     count = len(routers.cluster.items("pods", routers.namespace, routers.selector))
     before = {pod["metadata"]["uid"] for pod in routers.pods(count)}
@@ -188,7 +187,6 @@ def test_the_leader_is_replaced(fleet, release, routers):
     routers.wait()
 
 
-@unproven
 @pytest.mark.parametrize("version", ["1.4.2"])
 def test_an_older_dynamo(cluster, fleet, routers, version):
     """The same routers before workers of another release."""

@@ -6,7 +6,6 @@ import signal
 from pathlib import Path
 
 import httpx
-import pytest
 
 from .kubectl import condition
 from .process import eventually
@@ -19,8 +18,6 @@ DATA_PORT = 8080
 SERVICE_PORT = 80  # of a RouterConfig's Service, by default
 ADMIN_PORT = 9090
 READY_SECONDS = 120
-#: Not seen to pass yet on this tree: run them with E2E_UNPROVEN=1, and take the mark off when they do.
-unproven = pytest.mark.skipif(not os.environ.get("E2E_UNPROVEN"), reason="not proven yet; runs with E2E_UNPROVEN=1")
 
 
 def image_values(name, prefix):

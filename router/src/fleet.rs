@@ -4,16 +4,19 @@
 //! out anew where something changed, and only then subscriptions see the view, so that no sample arrives for a
 //! worker that the store does not know.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::Relaxed},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use arc_swap::{ArcSwap, Guard};
 use continuum_config::{Config, model::Load};
 use continuum_discovery::{Discovery, Pushed, Status};
 use continuum_events::{StoreSink, supervisor};
-use continuum_fleet::view::FleetView;
+use continuum_fleet::{ids::Graph, view::FleetView};
 use continuum_routing::{
     Millis,
     load::{Followed, Store},
@@ -23,6 +26,8 @@ use continuum_runtime::{cell::Cell, tasks::Spawner};
 use prometheus::Registry;
 use tokio::{sync::watch, task::spawn_blocking, time::Instant};
 
+use crate::dispatch::limits::SETTLING;
+
 /// What a request and the admin view read of the fleet.
 pub struct Fleet {
     /// Load and bookings of every rank.
@@ -31,6 +36,7 @@ pub struct Fleet {
     table: Arc<ArcSwap<Table>>,
     followed: Arc<Cell<FleetView>>,
     over_capacity: Arc<AtomicUsize>,
+    moved: Arc<Moved>,
     subscriptions: supervisor::Handle,
     load_settings: watch::Sender<supervisor::Settings>,
     max_ranks: watch::Sender<usize>,
@@ -68,7 +74,10 @@ impl Fleet {
             None,
         );
         let over_capacity = Arc::new(AtomicUsize::new(0));
+        let moved = Arc::<Moved>::default();
         let follower = Follower {
+            moved: moved.clone(),
+            started,
             over_capacity: over_capacity.clone(),
             store: store.clone(),
             table: table.clone(),
@@ -86,6 +95,7 @@ impl Fleet {
             table,
             followed,
             over_capacity,
+            moved,
             subscriptions,
             load_settings,
             max_ranks,
@@ -168,8 +178,26 @@ impl Fleet {
     /// Milliseconds since the fleet was started: the clock of the store.
     #[must_use]
     pub fn now(&self) -> Millis {
-        Millis(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX))
+        now(self.started)
     }
+
+    /// Whether workers have joined or left the graph within [`SETTLING`]: its frontends may know others than the view
+    /// does.
+    #[must_use]
+    pub fn is_settling(&self, graph: &Graph) -> bool {
+        let moved = self.moved.load();
+        let settling = u64::try_from(SETTLING.as_millis()).unwrap_or(u64::MAX);
+        moved
+            .get(graph)
+            .is_some_and(|at| self.now().0.saturating_sub(at.0) < settling)
+    }
+}
+
+/// When workers last joined or left each graph; graphs of which nobody is left are forgotten once they have settled.
+type Moved = ArcSwap<BTreeMap<Graph, Millis>>;
+
+fn now(started: Instant) -> Millis {
+    Millis(u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX))
 }
 
 /// The one writer of the table.
@@ -178,6 +206,8 @@ struct Follower {
     table: Arc<ArcSwap<Table>>,
     followed: Arc<Cell<FleetView>>,
     over_capacity: Arc<AtomicUsize>,
+    moved: Arc<Moved>,
+    started: Instant,
     max_ranks: watch::Receiver<usize>,
 }
 
@@ -210,6 +240,7 @@ impl Follower {
 
     /// Candidates first: whoever sees the view finds them.
     fn show(&self, table: Table, view: &FleetView, followed: &Followed) {
+        self.note_moves(view);
         self.table.store(Arc::new(table));
         self.followed.publish(view.clone());
         let known = self.over_capacity.swap(followed.over_capacity, Relaxed);
@@ -219,6 +250,20 @@ impl Follower {
                 "`dynamo.load.max_ranks` is reached: some ranks get no requests"
             );
         }
+    }
+
+    fn note_moves(&self, view: &FleetView) {
+        let now = now(self.started);
+        let before = self.followed.load();
+        let graphs = view.graphs_moved_since(&before);
+        if graphs.is_empty() {
+            return;
+        }
+        let settling = u64::try_from(SETTLING.as_millis()).unwrap_or(u64::MAX);
+        let mut moved = BTreeMap::clone(&self.moved.load());
+        moved.retain(|_, at| now.0.saturating_sub(at.0) < settling);
+        moved.extend(graphs.into_iter().map(|graph| (graph, now)));
+        self.moved.store(Arc::new(moved));
     }
 }
 

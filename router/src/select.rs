@@ -241,6 +241,7 @@ impl Pins for Selection<'_> {
                 && self.fleet.table().has_prefill(self.model(), &pin.pick.graph),
             pins_live: pin.pick.workers().all(|key| view.workers.contains_key(key)),
             sets_in_pool: pin.pick.sets_in_pool,
+            settling: self.fleet.is_settling(&pin.pick.graph),
         }
     }
 

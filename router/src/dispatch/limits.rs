@@ -12,6 +12,14 @@ pub const TOO_MANY_REQUESTS_OVERLOADED: u16 = 529;
 /// Re-picks of workers for one request: a second one would only walk through a broken fleet.
 pub const REPICKS: u8 = 1;
 
+/// How long after a worker has joined or left a graph its frontends may know others than the view does: they hear of it
+/// from the same registry, and some only after a reconnection.
+pub const SETTLING: Duration = Duration::from_secs(10);
+
+/// Pause before the first repeat of a pin that a frontend may not know yet; each further pause is twice as long, 0.75 s
+/// in all.
+pub const SETTLING_PAUSE: Duration = Duration::from_millis(50);
+
 /// Repeats of the same pin when a frontend draws one of several worker sets: with two equal sets all five
 /// tries miss once in 32.
 pub const LOTTERY_REPEATS: u8 = 4;

@@ -40,6 +40,8 @@ pub struct Facts {
     pub pins_live: bool,
     /// Worker sets that serve the model in this pool (a frontend draws one of them for each request).
     pub sets_in_pool: u32,
+    /// Workers have joined or left the graph within [`super::limits::SETTLING`].
+    pub settling: bool,
     /// The replica's own list holds the model; `None` until it has been read once.
     pub model_listed: Option<bool>,
 }
@@ -57,6 +59,9 @@ pub enum Meaning {
     RePick(Cause),
     /// The frontend looked the pin up in the wrong worker set: the same pin again.
     Lottery,
+    /// The frontend may know other workers than the view does, so soon after a change: the same pin again, after a
+    /// pause; in the end it is the client's own mistake.
+    Settling,
     /// The client's own mistake: the answer goes out as it is.
     Client,
     /// Something else broke: the fallback rules.
@@ -115,6 +120,10 @@ pub fn meaning(came_back: CameBack<'_>, facts: &Facts) -> Meaning {
     );
     if set_missed && facts.sets_in_pool > 1 {
         return Meaning::Lottery;
+    }
+    // Each frontend finds and loses workers at its own pace; the text is the one for a client's mistake.
+    if facts.settling && (status, text) == (400, Text::InvalidRequest) {
+        return Meaning::Settling;
     }
     // With several sets a 503 or 504 still names a dead worker: losing the draw is always a 400 or a 500.
     if matches!(

@@ -3,10 +3,13 @@
 //! The budget keeps a broken pool from being asked twice for everything: of all requests in ten seconds
 //! one in five may cause a retry, and at least ten may. Time is an argument.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::{
+    sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
 
 use super::{
-    limits::{BUDGET_FLOOR, BUDGET_ONE_IN, BUDGET_WINDOW_SECS, LOTTERY_REPEATS, REPICKS},
+    limits::{BUDGET_FLOOR, BUDGET_ONE_IN, BUDGET_WINDOW_SECS, LOTTERY_REPEATS, REPICKS, SETTLING_PAUSE},
     refusal::{Cause, Meaning},
 };
 
@@ -25,6 +28,8 @@ pub enum Step {
     OtherReplica,
     /// Send the same pin again, to any replica.
     SamePin,
+    /// Send the same pin again after a pause.
+    SamePinAfter(Duration),
     /// Pick other workers, then send.
     RePick(Cause),
     /// Stop.
@@ -68,7 +73,13 @@ impl Attempts {
             Meaning::RePick(Cause::ViewBehind) => Step::Stop(Stop::PrefillDecodeUnavailable),
             Meaning::BackPressure(status) => Step::Stop(Stop::BackPressure(status)),
             Meaning::ModelNotReady => Step::Stop(Stop::ModelNotReady),
-            Meaning::Client => Step::Stop(Stop::Relay),
+            Meaning::Settling if take(&mut self.lottery_left, budget, now_secs) => {
+                let before = LOTTERY_REPEATS
+                    .saturating_sub(self.lottery_left)
+                    .saturating_sub(1);
+                Step::SamePinAfter(SETTLING_PAUSE * 2_u32.pow(u32::from(before)))
+            }
+            Meaning::Client | Meaning::Settling => Step::Stop(Stop::Relay),
             Meaning::Replica
             | Meaning::Lottery
             | Meaning::RePick(Cause::Stale | Cause::Suspect)

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use continuum_fleet::ids::{Graph, ModelName};
 use http::{HeaderMap, Response, StatusCode, response};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use self::attempt::{Unanswered, attempt, read_refusal};
 use super::{
@@ -49,6 +49,8 @@ pub struct Standing {
     pub pins_live: bool,
     /// Worker sets that serve the model in this pool.
     pub sets_in_pool: u32,
+    /// Workers have joined or left the graph lately.
+    pub settling: bool,
 }
 
 /// Who picks workers for one request.
@@ -249,6 +251,10 @@ async fn in_pool<P: Pins>(
                 retry = Some(Retry::Replica);
             }
             Step::SamePin => retry = Some(Retry::Lottery),
+            Step::SamePinAfter(pause) => {
+                sleep(pause).await;
+                retry = Some(Retry::Lottery);
+            }
             Step::RePick(cause) => {
                 repick.begin(refused.means, cause);
                 pin = match pins.repick(pin, cause) {
@@ -359,6 +365,7 @@ async fn try_pin<P: Pins>(
         prefill_pool_came: standing.prefill_pool_came,
         pins_live: standing.pins_live,
         sets_in_pool: standing.sets_in_pool,
+        settling: standing.settling,
         model_listed: pins.listed(replica),
     };
     let means = meaning(came_back, &facts);
@@ -367,7 +374,7 @@ async fn try_pin<P: Pins>(
     }
     let status = answered.as_ref().ok().map(|(served, _)| served.head.status);
     let answer = match answered {
-        Ok((served, _)) if means == Meaning::Client => Some(served),
+        Ok((served, _)) if matches!(means, Meaning::Client | Meaning::Settling) => Some(served),
         Ok((served, whole)) => {
             let mut parts = served.parts;
             parts.exchange.ends(match means {
@@ -376,6 +383,7 @@ async fn try_pin<P: Pins>(
                 | Meaning::ModelNotReady
                 | Meaning::RePick(_)
                 | Meaning::Lottery
+                | Meaning::Settling
                 | Meaning::Client
                 | Meaning::Failure => Outcome::ServerError,
             });

@@ -4,9 +4,12 @@
 //! router would behave the same on both: time stamps take no part in equality, so that a re-list of an
 //! unchanged fleet is not a change.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use imbl::OrdMap;
+use imbl::{OrdMap, ordmap::DiffItem};
 use jiff::Timestamp;
 
 use crate::graphs::Generation;
@@ -21,6 +24,21 @@ pub struct FleetView {
     pub publishers: OrdMap<PublisherKey, Arc<Publisher>>,
     /// Caps that stand between the fleet and this view; empty in a healthy fleet.
     pub capped: Capped,
+}
+
+impl FleetView {
+    /// The graphs that a worker has joined or left since `before`.
+    #[must_use]
+    pub fn graphs_moved_since(&self, before: &Self) -> BTreeSet<Graph> {
+        before
+            .workers
+            .diff(&self.workers)
+            .filter_map(|change| match change {
+                DiffItem::Add(_, worker) | DiffItem::Remove(_, worker) => Some(worker.graph.clone()),
+                DiffItem::Update { .. } => None,
+            })
+            .collect()
+    }
 }
 
 /// Counts of what a cap kept out of the view.

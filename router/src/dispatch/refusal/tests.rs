@@ -30,6 +30,7 @@ const LIVE: Facts = Facts {
     prefill_pool_came: true,
     pins_live: true,
     sets_in_pool: 1,
+    settling: false,
     model_listed: Some(true),
 };
 /// A pinned worker has left the view.
@@ -51,6 +52,12 @@ const AGG: Facts = Facts {
 /// No prefill id sent, and a prefill pool has appeared.
 const BEHIND: Facts = Facts {
     sent_prefill: false,
+    ..LIVE
+};
+
+/// Workers have just joined or left.
+const SETTLING: Facts = Facts {
+    settling: true,
     ..LIVE
 };
 
@@ -276,5 +283,37 @@ fn failures() {
         ("501", 501, "", LIVE, Meaning::Failure),
         ("502", 502, "", LIVE, Meaning::Failure),
         ("3xx is no answer of a frontend", 302, "", LIVE, Meaning::Failure),
+    ]);
+}
+
+#[test]
+fn soon_after_a_change_a_frontend_may_not_know_the_pin_yet() {
+    check(&[
+        ("1.6.1", 400, INVALID, SETTLING, Meaning::Settling),
+        ("1.6.1, long after", 400, INVALID, LIVE, Meaning::Client),
+        (
+            "1.6.1, several sets",
+            400,
+            INVALID,
+            Facts {
+                settling: true,
+                ..SETS
+            },
+            Meaning::Lottery,
+        ),
+        (
+            "1.5.1 tells",
+            400,
+            UNKNOWN_DECODE,
+            SETTLING,
+            Meaning::RePick(Cause::Suspect),
+        ),
+        (
+            "a mistake with words",
+            400,
+            r#"{"message":"max_tokens must be positive"}"#,
+            SETTLING,
+            Meaning::Client,
+        ),
     ]);
 }

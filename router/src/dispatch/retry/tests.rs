@@ -47,6 +47,14 @@ fn a_lottery_is_drawn_four_times_more_then_other_workers_are_tried() {
 }
 
 #[test]
+fn a_fleet_that_settles_is_given_time_and_then_the_client_its_answer() {
+    let steps = after(&[Meaning::Settling; 5]);
+    let pauses = [50, 100, 200, 400].map(|ms| Step::SamePinAfter(Duration::from_millis(ms)));
+    assert_eq!(steps[..4], pauses);
+    assert_eq!(steps[4], Step::Stop(Stop::Relay));
+}
+
+#[test]
 fn final_meanings_use_nothing_up() {
     let budget = Budget::default();
     let mut attempts = Attempts::new(2);

@@ -114,6 +114,7 @@ const LIVE: Standing = Standing {
     prefill_pool_came: true,
     pins_live: true,
     sets_in_pool: 1,
+    settling: false,
 };
 
 struct World {
@@ -435,6 +436,33 @@ async fn a_lottery_is_drawn_with_the_same_pin() {
     assert!(shim.seen().iter().all(|seen| pin_of(seen) == "1"));
     assert_eq!((shim.seen().len(), script.suspected), (5, 0));
     assert_eq!(world.metrics.retries(Retry::Lottery), 4);
+    world.assert_idle();
+}
+
+#[tokio::test]
+async fn a_frontend_that_does_not_know_a_young_worker_yet_is_asked_again() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let shim = stub(move |_| match counted.fetch_add(1, SeqCst) {
+        0..2 => stub::json(400, INVALID),
+        2 => stub::json(200, "{}"),
+        _ => stub::json(400, INVALID),
+    })
+    .await;
+    let world = World::new(&[shim.url()], &[]);
+    let settling = Standing {
+        settling: true,
+        ..LIVE
+    };
+    let mut script = world.script(2, settling);
+    assert!(world.pinned(&mut script, false).await.is_ok());
+    assert!(shim.seen().iter().all(|seen| pin_of(seen) == "1"));
+    assert_eq!((shim.seen().len(), script.suspected), (3, 0));
+    // What stays a refusal is the client's own, as the frontend said it.
+    let served = world.pinned(&mut world.script(2, settling), false).await.unwrap();
+    assert_eq!(served.head.status, 400);
+    assert_eq!(shim.seen().len(), 8);
+    drop(served);
     world.assert_idle();
 }
 
