@@ -3,7 +3,9 @@
 
 mod apply;
 pub mod build;
+mod kept;
 mod limits;
+mod live;
 pub(crate) mod memory;
 mod metrics;
 pub mod reconcile;

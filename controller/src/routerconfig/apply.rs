@@ -1,6 +1,9 @@
 //! Children into the cluster: server-side apply, with no hand on what belongs to somebody else.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use continuum_crds::{RouterConfig, conditions::Reason};
 use kube::{
@@ -15,6 +18,7 @@ use super::{
     MANAGER, OWNER_NAMESPACE, OWNER_UID,
     build::{Child, kinds, pod_monitor},
     child_name,
+    live::{self, Live, Settled},
 };
 use crate::{
     cli::Namespaces,
@@ -26,9 +30,15 @@ pub(crate) const FINALIZER: &str = "router.continuum.dev/fleet-namespace";
 /// Who writes the finalizer: of its own, so that applying it says nothing about other fields.
 const FINALIZER_MANAGER: &str = "continuum-controller-finalizer";
 
+/// On a RouterConfig with that finalizer: the namespaces in which something of it may be, separated by commas. A later
+/// installation may not be allowed to look there.
+pub(crate) const ELSEWHERE: &str = "router.continuum.dev/fleet-namespaces";
+
 /// Writes children.
 pub(crate) struct Applier<'a> {
     pub(crate) client: &'a Client,
+    /// What the watches have seen.
+    pub(crate) live: &'a Live,
     /// Whether this replica may write: looked at before each write.
     pub(crate) leads: &'a watch::Receiver<bool>,
     pub(crate) object: &'a RouterConfig,
@@ -41,22 +51,35 @@ pub(crate) struct Outcome {
     pub(crate) rollout: Option<Rollout>,
 }
 
+/// What is known of the children of one RouterConfig, by kind, so that nothing is asked or written twice.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    /// As they were applied last.
+    settled: BTreeMap<String, Settled>,
+    /// Kinds without a leftover.
+    pruned: BTreeSet<String>,
+}
+
 /// Something that could not be done.
-struct Failure {
-    reason: Reason,
-    message: String,
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) reason: Reason,
+    pub(crate) message: String,
 }
 
 impl Applier<'_> {
-    /// Makes the cluster be like `children`. `pruned`: the kinds that are known to have no leftover.
-    pub(crate) async fn apply(&self, children: &[Child], pruned: &mut BTreeSet<String>) -> Outcome {
+    /// Makes the cluster be like `children`. What `known` says to be as wanted is left alone.
+    pub(crate) async fn apply(&self, children: &[Child], known: &mut Known) -> Outcome {
         let mut failures = Vec::new();
         let mut rollout = None;
         for child in children {
-            match self.one(child).await {
+            match self.one(child, known).await {
                 Ok(Some(live)) if child.resource.kind == "Deployment" => rollout = Some(rollout_of(&live)),
                 Ok(_) => {}
-                Err(failure) => failures.push(failure),
+                Err(failure) => {
+                    known.settled.remove(&child.resource.kind);
+                    failures.push(failure);
+                }
             }
         }
         let wanted: BTreeSet<&str> = children
@@ -66,11 +89,11 @@ impl Applier<'_> {
             .collect();
         for kind in kinds() {
             if wanted.contains(kind.kind.as_str()) {
-                pruned.remove(&kind.kind);
-            } else if !pruned.contains(&kind.kind) {
+                known.pruned.remove(&kind.kind);
+            } else if !known.pruned.contains(&kind.kind) {
                 match self.prune(&kind).await {
                     Ok(()) => {
-                        pruned.insert(kind.kind.clone());
+                        known.pruned.insert(kind.kind.clone());
                     }
                     Err(failure) => failures.push(failure),
                 }
@@ -82,12 +105,14 @@ impl Applier<'_> {
         }
     }
 
-    /// Puts the finalizer on or takes it off. Says whether the RouterConfig is as it should be.
-    pub(crate) async fn finalizer(&self, on: bool) -> Result<(), kube::Error> {
-        if self.has_finalizer() == on || !self.may_write() {
+    /// Puts the finalizer on, with the namespaces that it is for, or takes it off where there is none.
+    pub(crate) async fn finalizer(&self, elsewhere: &BTreeSet<String>) -> Result<(), kube::Error> {
+        let on = !elsewhere.is_empty();
+        if (self.has_finalizer() == on && self.elsewhere() == *elsewhere) || !self.may_write() {
             return Ok(());
         }
         let api: Api<RouterConfig> = Api::namespaced(self.client.clone(), self.namespace());
+        let names: Vec<&str> = elsewhere.iter().map(String::as_str).collect();
         let patch = json!({
             "apiVersion": "router.continuum.dev/v1alpha1",
             "kind": "RouterConfig",
@@ -95,6 +120,7 @@ impl Applier<'_> {
                 // Never the RouterConfig of the same name that came after this one.
                 "uid": self.object.metadata.uid,
                 "finalizers": if on { vec![FINALIZER] } else { Vec::new() },
+                "annotations": if on { json!({ ELSEWHERE: names.join(",") }) } else { json!({}) },
             },
         });
         let params = PatchParams::apply(FINALIZER_MANAGER).force();
@@ -102,80 +128,131 @@ impl Applier<'_> {
         Ok(())
     }
 
+    /// The namespaces in which something of it may be.
+    pub(crate) fn elsewhere(&self) -> BTreeSet<String> {
+        let noted = self.object.annotations().get(ELSEWHERE);
+        noted
+            .into_iter()
+            .flat_map(|names| names.split(','))
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect()
+    }
+
     /// Deletes what is in the namespaces of fleets, but for the namespace `keep`.
     pub(crate) async fn leave_foreign(
         &self,
         allowed: &Namespaces,
         keep: Option<&str>,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), Failure> {
         let selector = format!(
             "app.kubernetes.io/managed-by={MANAGER},{OWNER_UID}={}",
             self.object.metadata.uid.as_deref().unwrap_or_default()
         );
         let params = ListParams::default().labels(&selector);
-        for kind in kinds()
-            .into_iter()
-            .filter(|kind| kind.group == "rbac.authorization.k8s.io")
-        {
-            let apis: Vec<Api<DynamicObject>> = match allowed {
-                Namespaces::All => vec![Api::all_with(self.client.clone(), &kind)],
-                Namespaces::Some(names) => names
-                    .iter()
-                    .map(|name| Api::namespaced_with(self.client.clone(), name, &kind))
-                    .collect(),
-            };
-            for api in apis {
-                for left in api.list(&params).await? {
-                    let namespace = left.namespace().unwrap_or_default();
-                    if keep == Some(namespace.as_str()) || !self.may_write() {
-                        continue;
-                    }
-                    let api: Api<DynamicObject> =
-                        Api::namespaced_with(self.client.clone(), &namespace, &kind);
-                    delete(&api, &left).await?;
-                }
+        let mut places: Vec<Option<String>> = match allowed {
+            Namespaces::All => vec![None],
+            // What this installation may not look at any more was noted when it might.
+            Namespaces::Some(names) => {
+                let names: BTreeSet<String> = names.iter().cloned().chain(self.elsewhere()).collect();
+                names.into_iter().map(Some).collect()
+            }
+        };
+        places.retain(|place| place.is_none() || place.as_deref() != keep);
+        for place in places {
+            for kind in kinds()
+                .into_iter()
+                .filter(|kind| kind.group == "rbac.authorization.k8s.io")
+            {
+                self.leave_kind(&kind, place.as_deref(), &params, keep)
+                    .await
+                    .map_err(|error| left_behind(&kind.kind, place.as_deref(), self.object, &error))?;
             }
         }
         Ok(())
     }
 
-    async fn one(&self, child: &Child) -> Result<Option<DynamicObject>, Failure> {
+    async fn leave_kind(
+        &self,
+        kind: &ApiResource,
+        place: Option<&str>,
+        params: &ListParams,
+        keep: Option<&str>,
+    ) -> Result<(), kube::Error> {
+        let api: Api<DynamicObject> = match place {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, kind),
+            None => Api::all_with(self.client.clone(), kind),
+        };
+        for left in api.list(params).await? {
+            let namespace = left.namespace().unwrap_or_default();
+            if keep == Some(namespace.as_str()) || !self.may_write() {
+                continue;
+            }
+            let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace, kind);
+            delete(&api, &left).await?;
+        }
+        Ok(())
+    }
+
+    /// A child in the RouterConfig's namespace as it is, if it is there and belongs to it.
+    pub(crate) async fn own(&self, kind: &ApiResource) -> Result<Option<Arc<DynamicObject>>, Failure> {
+        let name = child_name(self.name());
+        let there = self.live.fetch(self.client, kind, self.namespace(), &name).await;
+        let there = there.map_err(|error| failure(&kind.kind, self.namespace(), &name, &error))?;
+        Ok(there.filter(|there| self.is_ours(there, false)))
+    }
+
+    async fn one(&self, child: &Child, known: &mut Known) -> Result<Option<Arc<DynamicObject>>, Failure> {
         let kind = &child.resource.kind;
         let name = child.object.name_any();
         let namespace = child.object.namespace().unwrap_or_default();
         let failed = |error: &kube::Error| failure(kind, &namespace, &name, error);
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace, &child.resource);
-        if let Some(there) = api.get_opt(&name).await.map_err(|error| failed(&error))?
-            && !self.is_ours(&there, child.foreign)
-        {
-            return Err(Failure {
-                reason: Reason::OwnedByOther,
-                message: format!("{kind} {namespace}/{name} exists and belongs to something else"),
-            });
+        let there = self
+            .live
+            .fetch(self.client, &child.resource, &namespace, &name)
+            .await
+            .map_err(|error| failed(&error))?;
+        let wanted = live::wanted(&child.object);
+        if let Some(there) = there {
+            if !self.is_ours(&there, child.foreign) {
+                return Err(Failure {
+                    reason: Reason::OwnedByOther,
+                    message: format!("{kind} {namespace}/{name} exists and belongs to something else"),
+                });
+            }
+            if known
+                .settled
+                .get(kind)
+                .is_some_and(|settled| settled.holds(wanted, &there))
+            {
+                return Ok(Some(there));
+            }
         }
         if !self.may_write() {
             return Ok(None);
         }
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace, &child.resource);
         let params = PatchParams::apply(MANAGER).force();
         let live = api.patch(&name, &params, &Patch::Apply(&child.object)).await;
-        live.map(Some).map_err(|error| failed(&error))
+        let live = live.map_err(|error| failed(&error))?;
+        known.settled.insert(kind.clone(), Settled::of(wanted, &live));
+        Ok(Some(Arc::new(live)))
     }
 
     /// Deletes the child of a kind that is not wanted.
     async fn prune(&self, kind: &ApiResource) -> Result<(), Failure> {
         let name = child_name(self.name());
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), self.namespace(), kind);
-        let failed = |error: &kube::Error| failure(&kind.kind, self.namespace(), &name, error);
-        let there = match api.get_opt(&name).await {
+        let there = match self.own(kind).await {
             Ok(there) => there,
             // Without that API there are no leftovers in it; without the right to it we never made one.
             Err(_) if kind.kind == pod_monitor().kind => None,
-            Err(error) => return Err(failed(&error)),
+            Err(failure) => return Err(failure),
         };
         match there {
-            Some(there) if self.is_ours(&there, false) && self.may_write() => {
-                delete(&api, &there).await.map_err(|error| failed(&error))
-            }
+            Some(there) if self.may_write() => delete(&api, &there)
+                .await
+                .map_err(|error| failure(&kind.kind, self.namespace(), &name, &error)),
             Some(_) | None => Ok(()),
         }
     }
@@ -265,7 +342,23 @@ fn sum(failures: &[Failure]) -> Applied {
     }
 }
 
-fn rollout_of(deployment: &DynamicObject) -> Rollout {
+/// Why something in another namespace is still there, and what a person can do about it.
+fn left_behind(kind: &str, place: Option<&str>, object: &RouterConfig, error: &kube::Error) -> Failure {
+    let namespace = place.unwrap_or("*");
+    let own = object.metadata.namespace.as_deref().unwrap_or_default();
+    let name = child_name(object.metadata.name.as_deref().unwrap_or_default());
+    let mut failure = failure(kind, namespace, &format!("{own}.{name}"), error);
+    if place.is_some() && failure.reason == Reason::Forbidden {
+        failure.message.push_str(&format!(
+            ". It may give routers rights over a fleet that they should not have: add {namespace} to the chart's \
+             fleetNamespaces until it is gone, or delete the Role and the RoleBinding {own}.{name} there and then the \
+             annotation {ELSEWHERE} here"
+        ));
+    }
+    failure
+}
+
+pub(crate) fn rollout_of(deployment: &DynamicObject) -> Rollout {
     let number = |path: &str| {
         let value = deployment.data.pointer(path).and_then(serde_json::Value::as_i64);
         value
@@ -284,11 +377,4 @@ fn rollout_of(deployment: &DynamicObject) -> Rollout {
         available: number("/status/availableReplicas"),
         observed: observed.is_some_and(|seen| Some(seen) >= deployment.metadata.generation),
     }
-}
-
-/// The Deployment as the API server has it, without a write.
-pub(crate) async fn rollout(client: &Client, namespace: &str, name: &str) -> Option<Rollout> {
-    let kind = ApiResource::erase::<k8s_openapi::api::apps::v1::Deployment>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
-    Some(rollout_of(&api.get_opt(name).await.ok()??))
 }

@@ -28,11 +28,24 @@ pub struct Child {
     pub foreign: bool,
 }
 
-/// Everything that must exist, in the order in which it must be applied. `ca`: the certificates, PEM, that routers check
-/// the controllers against.
+/// What the ConfigMap holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Files<'a> {
+    /// The configuration that a router pod starts with.
+    pub config: &'a str,
+    /// The certificates, PEM, that routers check the controllers against.
+    pub ca: &'a str,
+}
+
+/// Everything that must exist, in the order in which it must be applied.
 #[must_use]
-pub fn children(object: &RouterConfig, accepted: &Accepted, settings: &Settings, ca: &str) -> Vec<Child> {
-    children::all(object, accepted, settings, ca)
+pub fn children(
+    object: &RouterConfig,
+    accepted: &Accepted,
+    settings: &Settings,
+    files: Files<'_>,
+) -> Vec<Child> {
+    children::all(object, accepted, settings, files)
 }
 
 /// Every kind that a child may have, in the order in which they are applied; those that are there no longer are

@@ -29,6 +29,9 @@ pub(crate) const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// The longest wait after a failure: permissions come back without a word.
 pub(crate) const RETRY_MOST: Duration = Duration::from_secs(30);
 
+/// The wait after a failure to leave the namespace of another fleet: somebody is waiting for a deletion.
+pub(crate) const RETRY_LEAVE: Duration = Duration::from_secs(5);
+
 /// Reconciles at once.
 pub(crate) const CONCURRENCY: u16 = 8;
 
@@ -37,3 +40,14 @@ pub(crate) const API_CHECKED_EVERY: Duration = Duration::from_secs(60);
 
 /// After a watch has failed: long enough to be no load, short enough to be no outage of its own.
 pub(crate) const WATCH_PAUSE: Duration = Duration::from_millis(300);
+
+/// Bytes of a configuration and of the spec that it was made from, together in one ConfigMap: the API server takes 1 MiB,
+/// and the certificates need some of it. Beyond that the spec is not kept.
+pub(crate) const MAX_KEPT_BYTES: usize = 900 << 10;
+
+/// Between two looks whether routers have taken over a configuration that a starting pod is not given before.
+pub(crate) const PROOF_LOOK: Duration = Duration::from_secs(1);
+
+/// Without any session for this long, nobody can tell whether a configuration works, and the ConfigMap is the only way to
+/// routers: longer than they take to come back to a new leader.
+pub(crate) const SILENCE: Duration = Duration::from_secs(30);

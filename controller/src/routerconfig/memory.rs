@@ -1,7 +1,7 @@
 //! What this replica knows of each `RouterConfig`: made by the reconciler, read for the status.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -12,7 +12,10 @@ use continuum_config::{
 use continuum_crds::{RouterConfig, RouterConfigStatus};
 use tokio::{sync::watch, time::Instant};
 
-use super::validate::{Accepted, Fleet};
+use super::{
+    apply::Known,
+    validate::{Accepted, Fleet},
+};
 use crate::{
     push::Key,
     status::facts::{Applied, Rollout, Verdict},
@@ -27,14 +30,28 @@ pub(crate) struct Entry {
     pub(crate) in_force: Option<InForce>,
     pub(crate) applied: Applied,
     pub(crate) rollout: Option<Rollout>,
-    /// Kinds that are known to have no leftover.
-    pub(crate) pruned: BTreeSet<String>,
+    pub(crate) known: Known,
+    /// What a router pod starts with; `None` until that was looked up.
+    pub(crate) start: Option<Start>,
+    /// Since when no router has a session.
+    pub(crate) silent: Option<Instant>,
+    /// The fleet's namespace, if it is another one, beside which no other has anything of it left.
+    pub(crate) tidy: Option<Option<String>>,
     /// Reconciles that failed, one after the other.
     pub(crate) failures: u32,
     /// The status that this replica wrote last, with the resource version that it got.
     pub(crate) written: Option<(RouterConfigStatus, String)>,
     /// When counts were last written.
     pub(crate) counted: Option<Instant>,
+}
+
+/// What the ConfigMap gives to a router pod that starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// There is none yet.
+    Nothing,
+    /// This text.
+    Text(Arc<str>),
 }
 
 /// The config that routers are given.
@@ -75,6 +92,16 @@ impl Memory {
     pub(crate) fn keep(&self, key: Key, entry: Entry) {
         self.lock().insert(key, entry);
         self.changed();
+    }
+
+    /// A RouterConfig as the watch has it. A new spec waits for its verdict: until then nothing is said of it.
+    pub(crate) fn seen(&self, key: &Key, object: &RouterConfig) {
+        self.amend(key, |entry| {
+            let (before, now) = (&entry.object.metadata, &object.metadata);
+            if before.uid == now.uid && before.generation == now.generation {
+                entry.object = Arc::new(object.clone());
+            }
+        });
     }
 
     /// Changes what is known, without waking whoever makes the status of it.
@@ -120,7 +147,13 @@ impl InForce {
         }
     }
 
-    /// The config that an earlier life of the controller accepted, as its ConfigMap has it.
+    /// The Kubernetes namespace of a fleet whose views are pushed.
+    pub(crate) fn fleet_namespace(&self) -> Option<&str> {
+        let pushed = self.pushed.as_deref()?;
+        Some(pushed.kubernetes.namespace.as_str())
+    }
+
+    /// The config that an earlier life of the controller gave to routers, as its ConfigMap has it.
     pub(crate) fn restored(text: &str) -> Option<Self> {
         let config = check_unexpanded(text, Build::FULL).ok()?.config;
         let controller = config.controller.as_ref()?;

@@ -77,6 +77,12 @@ impl Accepted {
         clip(&format!("the config is valid; {}", self.warnings.join("; ")))
     }
 
+    /// What changes when pods must be started anew for the configuration.
+    pub(crate) fn process_hash(&self) -> Option<&str> {
+        let annotations = self.template.pointer("/metadata/annotations")?;
+        annotations.get(template::PROCESS_CONFIG)?.as_str()
+    }
+
     /// The reason of the condition `Accepted`.
     #[must_use]
     pub fn reason(&self) -> Reason {

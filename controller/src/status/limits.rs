@@ -14,6 +14,9 @@ pub const MAX_MESSAGE: usize = 2048;
 /// Names in one message: enough to find the cause, few enough to read.
 pub const MAX_NAMED: usize = 8;
 
+/// Characters of an Event's note: it is at most 1 kB, and a character has four bytes at most.
+pub(crate) const MAX_NOTE_CHARS: usize = 250;
+
 /// Changes within this time make one look: a rollout is many.
 pub(crate) const PAUSE: Duration = Duration::from_millis(250);
 

@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, Client, Resource as _, ResourceExt as _,
     api::{Patch, PatchParams},
-    runtime::events::{Event, EventType, Recorder, Reporter},
+    runtime::events::{Event, EventType, Recorder},
 };
 use serde_json::json;
 use tokio::{
@@ -20,7 +20,7 @@ use super::{
     Transition,
     counts::counts,
     facts::{Facts, Fleet, Router},
-    limits::{LOOK_EVERY, PAUSE},
+    limits::{LOOK_EVERY, MAX_NOTE_CHARS, PAUSE},
     merge,
 };
 use crate::{
@@ -45,11 +45,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(context: &Context, memory: Arc<Memory>) -> Self {
-        let reporter = Reporter {
-            controller: MANAGER.to_owned(),
-            instance: Some(context.instance.clone()),
-        };
+    pub(crate) fn new(context: &Context, memory: Arc<Memory>, recorder: Recorder) -> Self {
         Self {
             client: context.client.clone(),
             hub: Arc::clone(&context.hub),
@@ -57,7 +53,7 @@ impl Writer {
             memory,
             leads: context.leads.clone(),
             metrics: context.metrics.clone(),
-            recorder: Recorder::new(context.client.clone(), reporter),
+            recorder,
         }
     }
 
@@ -226,9 +222,6 @@ impl Writer {
         }
     }
 }
-
-/// Bytes of an Event's note are at most 1 kB; a character has four of them at most.
-const MAX_NOTE_CHARS: usize = 250;
 
 /// The newer one of what the watch has told and what was written here.
 fn before(entry: &Entry) -> Option<&RouterConfigStatus> {

@@ -1,9 +1,13 @@
 //! Deletion ends cleanly, and nothing comes back.
 
 use continuum_crds::RouterConfig;
-use kube::{Api, api::DeleteParams};
+use continuum_testkit::kube::eventually;
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams},
+};
 
-use crate::support::{Operator, cluster, condition, gone, namespace, object, routerconfig, wait_for};
+use crate::support::{LIMIT, Operator, cluster, condition, gone, namespace, object, routerconfig, wait_for};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn foreground_and_background_deletion_take_everything_along() {
@@ -74,5 +78,92 @@ async fn a_fleet_elsewhere_needs_leave_and_leaves_nothing_behind() {
     for kind in ["Role", "RoleBinding"] {
         gone(&client, &fleet, kind, &name).await;
     }
+    operator.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_over_a_fleet_go_with_the_leave_to_read_it() {
+    let cluster = cluster().await;
+    let admin = cluster.client().await;
+    let ns = namespace(cluster, "left").await;
+    let fleet = cluster.namespace("left-fleet").await;
+    let rights = |namespace: &str| {
+        format!(
+            r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {{name: left-operator, namespace: {namespace}}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}}
+subjects: [{{kind: ServiceAccount, name: left-operator, namespace: {ns}}}]
+"#
+        )
+    };
+    cluster.apply(&rights(&ns)).await;
+    cluster.apply(&rights(&fleet)).await;
+    let client = cluster.service_account(&ns, "left-operator").await;
+    let allowed = format!("--fleet-namespaces={fleet}");
+    let operator = Operator::start(client.clone(), &ns, &[&allowed]).await;
+    for name in ["stays", "goes"] {
+        cluster
+            .apply(&routerconfig(&ns, name, &fleet, "{fleetView: Local}"))
+            .await;
+        condition(&admin, &ns, name, "ResourcesApplied", "Applied").await;
+        wait_for(
+            &admin,
+            &fleet,
+            "RoleBinding",
+            &format!("{ns}.{name}-router"),
+            |_| true,
+        )
+        .await;
+    }
+    operator.stop().await;
+
+    // An installation that may neither serve that fleet nor look there any more: it says what it has to leave behind.
+    cluster.delete(&rights(&fleet)).await;
+    let operator = Operator::start(client.clone(), &ns, &[]).await;
+    condition(&admin, &ns, "stays", "Accepted", "FleetNamespaceNotAllowed").await;
+    let told = condition(&admin, &ns, "stays", "ResourcesApplied", "Forbidden").await;
+    let told = told.status.unwrap().conditions;
+    let message = told.iter().find(|one| one.type_ == "ResourcesApplied").unwrap();
+    assert!(
+        message.message.contains(&fleet) && message.message.contains("stays-router"),
+        "{}",
+        message.message
+    );
+    let api: Api<RouterConfig> = Api::namespaced(admin.clone(), &ns);
+    api.delete("goes", &DeleteParams::background()).await.unwrap();
+    let events: Api<k8s_openapi::api::core::v1::Event> = Api::namespaced(admin.clone(), &ns);
+    let (events, looked) = (&events, "an Event that tells why it cannot be deleted");
+    eventually(looked, LIMIT, || async move {
+        let all = events.list(&ListParams::default()).await.unwrap();
+        let mut about = all.items.iter();
+        about
+            .any(|event| {
+                event.involved_object.name.as_deref() == Some("goes")
+                    && event.action.as_deref() == Some("Deleting")
+            })
+            .then_some(())
+    })
+    .await;
+    assert!(object(&admin, &ns, "RouterConfig", "goes").await.is_some());
+    assert!(
+        object(&admin, &fleet, "Role", &format!("{ns}.stays-router"))
+            .await
+            .is_some()
+    );
+
+    // When it may look there, it cleans up, although the fleet is still not served.
+    cluster.apply(&rights(&fleet)).await;
+    for name in ["stays", "goes"] {
+        for kind in ["Role", "RoleBinding"] {
+            gone(&admin, &fleet, kind, &format!("{ns}.{name}-router")).await;
+        }
+    }
+    gone(&admin, &ns, "RouterConfig", "goes").await;
+    wait_for(&admin, &ns, "RouterConfig", "stays", |found| {
+        found["metadata"]["finalizers"].is_null() && found["metadata"]["annotations"].is_null()
+    })
+    .await;
     operator.stop().await;
 }

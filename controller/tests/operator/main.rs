@@ -4,5 +4,8 @@
 mod children;
 mod deletion;
 mod outage;
+mod quiet;
 mod replicas;
+mod router;
+mod starts;
 mod support;

@@ -39,6 +39,8 @@ pub(crate) async fn prepare(cluster: &Cluster) {
 /// One replica of an operator.
 pub(crate) struct Operator {
     pub(crate) hub: Arc<Hub>,
+    /// Where routers reach it.
+    pub(crate) port: u16,
     tasks: Option<Tasks>,
 }
 
@@ -61,12 +63,14 @@ impl Operator {
         let pod = format!("--pod-name={pod}");
         let own = format!("--pod-namespace={namespace}");
         let kubeconfig = format!("--kubeconfig={}", cluster.kubeconfig().display());
+        let port = continuum_testkit::etcd::free_ports(1)[0];
+        let push = format!("--push-address=127.0.0.1:{port}");
         let fixed = [
             "continuum-controller",
             kubeconfig.as_str(),
             "--router-image=localhost/continuum/router:dev",
             "--push-endpoint=https://localhost:9443",
-            "--push-address=127.0.0.1:0",
+            push.as_str(),
             "--health-address=127.0.0.1:0",
             "--ca-secret=ca",
             pod.as_str(),
@@ -77,6 +81,7 @@ impl Operator {
         let hub = app::start(&cli, client, &tasks.spawner()).await.unwrap();
         Self {
             hub,
+            port,
             tasks: Some(tasks),
         }
     }
@@ -86,6 +91,41 @@ impl Operator {
         let tasks = self.tasks.take().unwrap();
         self.hub.stop();
         tasks.drain(Duration::from_secs(10), std::future::pending()).await;
+    }
+}
+
+/// One replica that can be killed.
+pub(crate) struct Mortal {
+    _operator: Operator,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Mortal {
+    pub(crate) async fn replica(namespace: &str, pod: &str) -> Self {
+        let cluster = cluster().await;
+        let (namespace, pod) = (namespace.to_owned(), pod.to_owned());
+        // Of its own, so that it can end in the middle of anything.
+        let started = tokio::task::spawn_blocking(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()
+                .unwrap();
+            let operator = runtime.block_on(async {
+                let client = cluster.client().await;
+                Operator::of(cluster, client, &namespace, &pod, &[]).await
+            });
+            Self {
+                _operator: operator,
+                runtime,
+            }
+        });
+        started.await.unwrap()
+    }
+
+    /// As SIGKILL does: nothing is given up, nobody is told.
+    pub(crate) fn kill(self) {
+        self.runtime.shutdown_background();
     }
 }
 

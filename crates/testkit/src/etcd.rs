@@ -233,7 +233,12 @@ pub(crate) fn directory() -> TempDir {
     TempDir::with_prefix("continuum-etcd-").expect("a temporary directory")
 }
 
-pub(crate) fn free_ports(count: usize) -> Vec<u16> {
+/// Ports of 127.0.0.1 that nobody listens on now.
+///
+/// # Panics
+/// When there are none.
+#[must_use]
+pub fn free_ports(count: usize) -> Vec<u16> {
     // All held at once, so that they differ.
     let held: Vec<TcpListener> = (0..count)
         .map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"))

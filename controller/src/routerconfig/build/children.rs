@@ -17,9 +17,11 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{Child, pod_monitor};
+use super::{Child, Files, pod_monitor};
 use crate::routerconfig::{
-    OWNER_NAMESPACE, OWNER_UID, Settings, child_name, labels,
+    OWNER_NAMESPACE, OWNER_UID, Settings, child_name,
+    kept::{self, SPEC_KEY},
+    labels,
     render::{CA_KEY, CONFIG_KEY, HTTP_PORT, METRICS_PORT},
     selector,
     validate::{Accepted, Fleet},
@@ -28,7 +30,12 @@ use crate::routerconfig::{
 /// The ports of the API server, behind and in front of its Service.
 const API_SERVER_PORTS: [u16; 2] = [443, 6443];
 
-pub(super) fn all(object: &RouterConfig, accepted: &Accepted, settings: &Settings, ca: &str) -> Vec<Child> {
+pub(super) fn all(
+    object: &RouterConfig,
+    accepted: &Accepted,
+    settings: &Settings,
+    files: Files<'_>,
+) -> Vec<Child> {
     let make = Make {
         object,
         accepted,
@@ -36,7 +43,12 @@ pub(super) fn all(object: &RouterConfig, accepted: &Accepted, settings: &Setting
     };
     let mut children = vec![make.own::<ServiceAccount>(json!({ "automountServiceAccountToken": false }))];
     children.extend(make.rbac());
-    children.push(make.own::<ConfigMap>(json!({ "data": { CONFIG_KEY: accepted.text, CA_KEY: ca } })));
+    let spec = kept::spec_of(object, accepted.generation, files.config.len());
+    children.push(make.own::<ConfigMap>(json!({ "data": without_null(json!({
+        CONFIG_KEY: files.config,
+        CA_KEY: files.ca,
+        SPEC_KEY: spec,
+    })) })));
     children.push(make.service());
     children.push(make.deployment());
     children.extend(make.disruption_budget());

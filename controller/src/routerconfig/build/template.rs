@@ -18,7 +18,7 @@ use crate::routerconfig::{
 /// The router's container.
 pub(crate) const CONTAINER: &str = "router";
 /// The annotation that changes when routers must be started anew for their configuration.
-const PROCESS_CONFIG: &str = "router.continuum.dev/process-config";
+pub(crate) const PROCESS_CONFIG: &str = "router.continuum.dev/process-config";
 /// The user of the images.
 const USER: i64 = 65532;
 const VOLUMES: [&str; 3] = ["config", "token", "state"];

@@ -14,7 +14,11 @@ use crate::routerconfig::validate::{
 fn build(config: Value, router: Value) -> (Vec<Child>, Vec<String>) {
     let object = object(config, router);
     let accepted = validate(&object, &settings()).unwrap();
-    let all = children(&object, &accepted, &settings(), "-----BEGIN CERTIFICATE-----\n");
+    let files = Files {
+        config: &accepted.text,
+        ca: "-----BEGIN CERTIFICATE-----\n",
+    };
+    let all = children(&object, &accepted, &settings(), files);
     (all, accepted.warnings)
 }
 

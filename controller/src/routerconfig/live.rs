@@ -1,0 +1,153 @@
+//! The children as the watches have them, so that looking at one costs the API server nothing.
+
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use kube::{
+    Api, Client, ResourceExt as _,
+    core::{ApiResource, DynamicObject},
+    runtime::reflector::{ObjectRef, Store},
+};
+use serde_json::json;
+
+/// What the watches of children have seen.
+#[derive(Default)]
+pub(crate) struct Live {
+    kept: Vec<Kept>,
+}
+
+/// One kind in one namespace, or in all of them.
+struct Kept {
+    namespace: Option<String>,
+    kind: String,
+    store: Store<DynamicObject>,
+}
+
+/// A child as it was right after it had been applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settled {
+    /// What was wanted.
+    pub(crate) wanted: Digest,
+    /// What the API server made of it.
+    pub(crate) live: Digest,
+    /// Its resource version.
+    pub(crate) version: u64,
+}
+
+/// A hash of some content.
+pub(crate) type Digest = [u8; 32];
+
+impl Live {
+    pub(crate) fn add(&mut self, namespace: Option<&str>, kind: &ApiResource, store: Store<DynamicObject>) {
+        self.kept.push(Kept {
+            namespace: namespace.map(str::to_owned),
+            kind: kind.kind.clone(),
+            store,
+        });
+    }
+
+    /// A child, out of the watches where they know it, else by a request: they are not told of what is not labelled as
+    /// a child, and not all kinds and namespaces are watched.
+    pub(crate) async fn fetch(
+        &self,
+        client: &Client,
+        kind: &ApiResource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<DynamicObject>>, kube::Error> {
+        let reference = ObjectRef::new_with(name, kind.clone()).within(namespace);
+        let known = self
+            .kept
+            .iter()
+            .filter(|kept| kept.kind == kind.kind)
+            .filter(|kept| kept.namespace.as_deref().is_none_or(|only| only == namespace))
+            // Before its first list is whole, a store is no proof of anything.
+            .filter(|kept| {
+                kept.store
+                    .wait_until_ready()
+                    .now_or_never()
+                    .is_some_and(|ready| ready.is_ok())
+            })
+            .find_map(|kept| kept.store.get(&reference));
+        if known.is_some() {
+            return Ok(known);
+        }
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, kind);
+        Ok(api.get_opt(name).await?.map(Arc::new))
+    }
+}
+
+impl Settled {
+    pub(crate) fn of(wanted: Digest, live: &DynamicObject) -> Self {
+        Self {
+            wanted,
+            live: content(live),
+            version: version(live),
+        }
+    }
+
+    /// Whether applying `wanted` once more would change nothing of the child as it is seen `there`.
+    pub(crate) fn holds(&self, wanted: Digest, there: &DynamicObject) -> bool {
+        // A watch that has not heard of our own write yet shows something older.
+        self.wanted == wanted && (version(there) < self.version || content(there) == self.live)
+    }
+}
+
+/// A hash of everything that is wanted.
+pub(crate) fn wanted(object: &DynamicObject) -> Digest {
+    digest(&json!([object.metadata, object.data]))
+}
+
+/// A hash of what somebody may have changed: all but the status and what the API server keeps for itself.
+fn content(object: &DynamicObject) -> Digest {
+    let mut metadata = object.metadata.clone();
+    metadata.managed_fields = None;
+    metadata.resource_version = None;
+    metadata.generation = None;
+    let mut data = object.data.clone();
+    if let Some(fields) = data.as_object_mut() {
+        fields.remove("status");
+    }
+    digest(&json!([metadata, data]))
+}
+
+fn version(object: &DynamicObject) -> u64 {
+    object
+        .resource_version()
+        .and_then(|version| version.parse().ok())
+        .unwrap_or_default()
+}
+
+fn digest(value: &serde_json::Value) -> Digest {
+    *blake3::hash(value.to_string().as_bytes()).as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deployment(version: u64, replicas: u32, ready: u32) -> DynamicObject {
+        serde_json::from_value(json!({
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": { "name": "chat-router", "resourceVersion": version.to_string(), "generation": version },
+            "spec": { "replicas": replicas },
+            "status": { "readyReplicas": ready },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_child_is_applied_again_when_something_other_than_its_status_moves() {
+        let want = wanted(&deployment(0, 2, 0));
+        let settled = Settled::of(want, &deployment(10, 2, 0));
+        assert!(settled.holds(want, &deployment(10, 2, 0)));
+        assert!(settled.holds(want, &deployment(12, 2, 2)), "a status");
+        assert!(!settled.holds(want, &deployment(12, 3, 2)), "an edit");
+        assert!(
+            settled.holds(want, &deployment(9, 1, 0)),
+            "what we overwrote, seen late"
+        );
+        assert!(!settled.holds(wanted(&deployment(0, 3, 0)), &deployment(10, 2, 0)));
+    }
+}

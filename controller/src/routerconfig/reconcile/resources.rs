@@ -1,0 +1,224 @@
+//! What must exist for a RouterConfig, made to exist; and what is to go, made to go.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use continuum_crds::RouterConfig;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+use kube::{
+    Resource as _,
+    core::{ApiResource, DynamicObject},
+    runtime::{
+        controller::Action,
+        events::{Event, EventType},
+    },
+};
+use tokio::time::Instant;
+
+use super::Reconciler;
+use crate::{
+    push::Key,
+    routerconfig::{
+        apply::{Applier, Failure, reason_of, rollout_of},
+        build::{self, Files, template::PROCESS_CONFIG},
+        kept::{self, Moment},
+        limits::{RETRY_LEAVE, SILENCE},
+        memory::{Entry, InForce, Start},
+        render::CONFIG_KEY,
+        validate::Accepted,
+    },
+    status::{facts::Applied, limits::MAX_NOTE_CHARS},
+};
+
+impl Reconciler {
+    /// Makes the cluster be as what is in force wants it. Whether a router pod that starts is given the newest
+    /// configuration.
+    pub(super) async fn apply(&self, key: &Key, entry: &mut Entry, bundle: &str) -> bool {
+        let object = Arc::clone(&entry.object);
+        let applier = self.applier(&object);
+        let Some(config) = entry.in_force.clone() else {
+            // Nothing is wanted elsewhere, and what is there gives rights that nobody has accepted.
+            entry.applied = match self.tidy(&applier, entry, None).await {
+                Ok(()) => Applied::Nothing,
+                Err(failure) => failure.into(),
+            };
+            return true;
+        };
+        let Some((built_from, accepted)) = &config.made_of else {
+            // What an earlier life applied stays as it is.
+            entry.applied = Applied::All;
+            let kind = ApiResource::erase::<Deployment>(&());
+            if let Ok(Some(there)) = applier.own(&kind).await {
+                entry.rollout = Some(rollout_of(&there));
+            }
+            return true;
+        };
+        let start = match self.start(key, &applier, entry, &config, accepted).await {
+            Ok(start) => start,
+            Err(failure) => {
+                entry.applied = failure.into();
+                return true;
+            }
+        };
+        let mut settings = self.context.settings.clone();
+        settings.pod_monitors = self.pod_monitors.exist(&self.context.client).await;
+        let files = Files {
+            config: &start,
+            ca: bundle,
+        };
+        let children = build::children(built_from, accepted, &settings, files);
+        let foreign = children.iter().find(|child| child.foreign);
+        let foreign = foreign.and_then(|child| child.object.metadata.namespace.clone());
+        if let Some(namespace) = &foreign {
+            // Noted before it is made, so that it is found whatever happens in between.
+            let mut elsewhere = applier.elsewhere();
+            elsewhere.insert(namespace.clone());
+            if let Err(error) = applier.finalizer(&elsewhere).await {
+                entry.applied = failed("finalizer", &error).into();
+                return true;
+            }
+        }
+        let outcome = applier.apply(&children, &mut entry.known).await;
+        entry.applied = outcome.applied;
+        entry.rollout = outcome.rollout.or(entry.rollout);
+        if let Err(failure) = self.tidy(&applier, entry, foreign).await {
+            entry.applied = failure.into();
+        }
+        let proven = start == config.text;
+        entry.start = Some(Start::Text(start));
+        proven
+    }
+
+    /// A RouterConfig that is being deleted: what it owns goes with it, what is elsewhere is deleted here.
+    pub(super) async fn leave(&self, key: &Key, object: &RouterConfig) -> Action {
+        self.forget(key).await;
+        let applier = self.applier(object);
+        if !applier.has_finalizer() || !*self.context.leads.borrow() {
+            return Action::await_change();
+        }
+        let left = applier
+            .leave_foreign(&self.context.settings.fleet_namespaces, None)
+            .await;
+        let done = match left {
+            Ok(()) => match applier.finalizer(&BTreeSet::new()).await {
+                // It is gone already.
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+                done => done.map_err(|error| failed("finalizer", &error)),
+            },
+            Err(failure) => Err(failure),
+        };
+        let Err(Failure { reason, message }) = done else {
+            return Action::await_change();
+        };
+        self.context.metrics.failed(reason);
+        tracing::warn!(routerconfig = %key, reason = reason.as_str(), message, "what is in the namespace of its fleet cannot be deleted yet");
+        let event = Event {
+            type_: EventType::Warning,
+            reason: reason.as_str().to_owned(),
+            note: Some(message.chars().take(MAX_NOTE_CHARS).collect()),
+            action: "Deleting".to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = self.recorder.publish(&event, &object.object_ref(&())).await {
+            tracing::debug!(routerconfig = %key, %error, "an Event could not be written");
+        }
+        Action::requeue(RETRY_LEAVE)
+    }
+
+    /// Leaves nothing in other namespaces but in `foreign`, and the finalizer on while there is something.
+    async fn tidy(
+        &self,
+        applier: &Applier<'_>,
+        entry: &mut Entry,
+        foreign: Option<String>,
+    ) -> Result<(), Failure> {
+        if !applier.has_finalizer() || entry.tidy.as_ref() == Some(&foreign) {
+            return Ok(());
+        }
+        applier
+            .leave_foreign(&self.context.settings.fleet_namespaces, foreign.as_deref())
+            .await?;
+        let elsewhere = foreign.iter().cloned().collect();
+        applier
+            .finalizer(&elsewhere)
+            .await
+            .map_err(|error| failed("finalizer", &error))?;
+        entry.tidy = Some(foreign);
+        Ok(())
+    }
+
+    /// The configuration that a router pod starts with from now on.
+    async fn start(
+        &self,
+        key: &Key,
+        applier: &Applier<'_>,
+        entry: &mut Entry,
+        config: &InForce,
+        accepted: &Accepted,
+    ) -> Result<Arc<str>, Failure> {
+        let before = match entry.start.clone() {
+            Some(start) => start,
+            None => {
+                let map = applier.own(&ApiResource::erase::<ConfigMap>(&())).await?;
+                let text = map.and_then(|map| kept::strings(&map.data).remove(CONFIG_KEY));
+                // What is no configuration of the operator is nobody's proof.
+                let text = text.filter(|text| InForce::restored(text).is_some());
+                text.map_or(Start::Nothing, |text| Start::Text(text.into()))
+            }
+        };
+        let before = match &before {
+            Start::Text(text) => Some(text),
+            Start::Nothing => None,
+        };
+        let deployment = applier.own(&ApiResource::erase::<Deployment>(&())).await?;
+        let sessions = self.context.hub.sessions().of(key);
+        let silent = if sessions.is_empty() {
+            Some(*entry.silent.get_or_insert_with(Instant::now))
+        } else {
+            entry.silent = None;
+            None
+        };
+        let pods = deployment
+            .as_deref()
+            .map_or(0, |there| rollout_of(there).replicas);
+        let id = continuum_messages::ConfigId::of(config.generation, &config.text);
+        let moment = Moment {
+            in_force: sessions.iter().any(|session| session.config == Some(id)),
+            new_process: deployment
+                .as_deref()
+                .is_none_or(|there| process_of(there) != accepted.process_hash()),
+            nobody: silent.is_some_and(|since| pods == 0 || since.elapsed() >= SILENCE),
+        };
+        Ok(kept::start(&config.text, before, moment))
+    }
+
+    pub(super) fn applier<'a>(&'a self, object: &'a RouterConfig) -> Applier<'a> {
+        Applier {
+            client: &self.context.client,
+            live: &self.live,
+            leads: &self.context.leads,
+            object,
+        }
+    }
+}
+
+/// What a Deployment's pods were started for.
+fn process_of(deployment: &DynamicObject) -> Option<&str> {
+    let annotations = deployment.data.pointer("/spec/template/metadata/annotations")?;
+    annotations.get(PROCESS_CONFIG)?.as_str()
+}
+
+impl From<Failure> for Applied {
+    fn from(failure: Failure) -> Self {
+        Self::Failed {
+            reason: failure.reason,
+            message: failure.message,
+        }
+    }
+}
+
+fn failed(what: &str, error: &kube::Error) -> Failure {
+    Failure {
+        reason: reason_of(error),
+        message: format!("{what}: {error}"),
+    }
+}
