@@ -1,6 +1,12 @@
 //! What a lookup answers.
 
-use crate::RankKey;
+use std::sync::Arc;
+
+use crate::{
+    RankKey,
+    seats::{Roster, nobody},
+    sets::SetId,
+};
 
 /// Blocks of a prompt that one rank holds: `device` from the beginning, then `host` that continue those, then `disk`
 /// that continue those.
@@ -23,8 +29,37 @@ impl Overlap {
 }
 
 /// The answer to one lookup. Made once and used again, it costs a lookup no memory.
-#[derive(Clone, Debug, Default)]
-pub struct Matches {}
+#[derive(Clone, Debug)]
+pub struct Matches {
+    roster: Arc<Roster>,
+    /// By a rank's number.
+    pub(crate) device: Vec<u32>,
+    /// Host and disk by a rank's number; empty when no block of the prompt is there.
+    pub(crate) lower: Vec<(u32, u32)>,
+    /// Seats that hold all blocks so far, while the lookup goes on.
+    pub(crate) active: Vec<u64>,
+    /// Where the owners in lower tiers change.
+    pub(crate) runs: Vec<Run>,
+}
+
+/// From one block on, the owners in lower tiers are these.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    pub(crate) from: u32,
+    pub(crate) owners: SetId,
+}
+
+impl Default for Matches {
+    fn default() -> Self {
+        Self {
+            roster: nobody(),
+            device: Vec::new(),
+            lower: Vec::new(),
+            active: Vec::new(),
+            runs: Vec::new(),
+        }
+    }
+}
 
 impl Matches {
     /// An empty answer.
@@ -35,18 +70,42 @@ impl Matches {
 
     /// What a rank holds of the prompt; nothing for a rank that is not known.
     #[must_use]
-    pub fn of(&self, _key: &RankKey) -> Overlap {
-        Overlap::default()
+    pub fn of(&self, key: &RankKey) -> Overlap {
+        let number = self.roster.number(key);
+        number.map_or_else(Overlap::default, |number| self.at(usize::from(number)))
     }
 
     /// Ranks that hold at least one block, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (&RankKey, Overlap)> {
-        std::iter::empty()
+        let all = (0..self.device.len()).map(|number| (number, self.at(number)));
+        let some = all.filter(|(_, overlap)| *overlap != Overlap::default());
+        some.filter_map(|(number, overlap)| Some((self.roster.key(number)?, overlap)))
     }
 
     /// No rank holds anything of the prompt.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        true
+        self.device.iter().all(|blocks| *blocks == 0) && self.lower.iter().all(|blocks| *blocks == (0, 0))
+    }
+
+    fn at(&self, number: usize) -> Overlap {
+        let (host, disk) = self.lower.get(number).copied().unwrap_or_default();
+        Overlap {
+            device: self.device.get(number).copied().unwrap_or_default(),
+            host,
+            disk,
+        }
+    }
+
+    /// Forgets the last answer, for one with this roster.
+    pub(crate) fn reset(&mut self, roster: &Arc<Roster>) {
+        if !Arc::ptr_eq(&self.roster, roster) {
+            self.roster = Arc::clone(roster);
+        }
+        self.device.clear();
+        self.device.resize(roster.len(), 0);
+        self.lower.clear();
+        self.active.clear();
+        self.runs.clear();
     }
 }

@@ -1,13 +1,24 @@
 //! The index: one state behind one lock that is only ever held for microseconds.
 
-use continuum_wire::router_event::{Data, Tier};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Caps, Matches, RankKey};
+use continuum_wire::router_event::{Data, Stored, Tier};
+
+use crate::{
+    Caps, Matches, RankKey,
+    gate::Gate,
+    limits::{BLOCKS_PER_LOCK, MAX_LOOKUP_BLOCKS},
+    seats::{Level, Roster},
+    state::{Done, Owner, State, Stop},
+};
 
 /// Which rank holds which blocks.
 #[derive(Debug)]
 pub struct Index {
     caps: Caps,
+    /// The present roster; held while the next one takes its place.
+    roster: Mutex<Arc<Roster>>,
+    state: Gate<State>,
 }
 
 /// What became of one event.
@@ -85,8 +96,13 @@ impl Index {
 
     /// An empty index. Who does not know `seed`, a random number, cannot make blocks collide.
     #[must_use]
-    pub fn seeded(caps: Caps, _seed: u64) -> Self {
-        Self { caps }
+    pub fn seeded(caps: Caps, seed: u64) -> Self {
+        let caps = caps.bounded();
+        Self {
+            caps,
+            roster: Mutex::default(),
+            state: Gate::new(State::new(caps, seed)),
+        }
     }
 
     /// The caps.
@@ -98,29 +114,177 @@ impl Index {
     /// Names the ranks that exist. Others lose all that they own, and their events are refused.
     ///
     /// Beyond the cap of ranks the first ones count.
-    pub fn set_live(&self, _live: &[RankKey]) {}
+    pub fn set_live(&self, live: &[RankKey]) {
+        {
+            let mut roster = self.roster.lock().unwrap_or_else(PoisonError::into_inner);
+            let (next, departed) = roster.next(live, self.caps.ranks);
+            *roster = Arc::new(next);
+            let mut state = self.state.write();
+            let dropped: Vec<_> = departed.into_iter().map(|rank| state.depart(rank)).collect();
+            let before = std::mem::replace(&mut state.roster, Arc::clone(&roster));
+            drop(state);
+            drop((before, dropped));
+        }
+        while self.tidy() {}
+    }
 
     /// Applies one event of a rank.
-    pub fn apply(&self, _rank: &RankKey, _tier: Tier, _data: &Data) -> Applied {
-        Applied::default()
+    pub fn apply(&self, rank: &RankKey, tier: Tier, data: &Data) -> Applied {
+        let blocks = match data {
+            Data::Stored(stored) => stored.blocks.len(),
+            Data::Removed(names) => names.len(),
+            Data::Cleared => 0,
+        };
+        let level = match tier {
+            Tier::Device => Level::Device,
+            Tier::HostPinned => Level::Host,
+            Tier::Disk => Level::Disk,
+            Tier::External => return Applied::refused(Refusal::OtherTier, blocks),
+        };
+        match data {
+            Data::Stored(stored) => self.store(rank, level, stored),
+            Data::Removed(names) => self.remove(rank, level, names),
+            Data::Cleared => self.forget(rank),
+        }
     }
 
     /// Forgets all that a rank owns, in all tiers: what is known of it may be wrong.
-    pub fn clear(&self, _rank: &RankKey) {}
+    pub fn clear(&self, rank: &RankKey) {
+        self.forget(rank);
+    }
 
     /// Does a bounded part of the cleaning that clears and departed ranks leave behind. True while some is left.
     ///
     /// Events do it along their way; this is for a fleet that is silent.
     pub fn tidy(&self) -> bool {
-        false
+        self.state.write().sweep()
     }
 
     /// For each rank, how many blocks from the beginning of a prompt it holds; all of one state of the index.
-    pub fn find(&self, _local_hashes: &[u64], _out: &mut Matches) {}
+    pub fn find(&self, local_hashes: &[u64], out: &mut Matches) {
+        let hashes = local_hashes.get(..MAX_LOOKUP_BLOCKS).unwrap_or(local_hashes);
+        let state = self.state.read();
+        out.reset(&state.roster);
+        state.find(hashes, out);
+    }
 
     /// How much the index holds.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats::default()
+        let state = self.state.read();
+        Stats {
+            blocks: state.blocks(),
+            ownerships: state.ownerships(),
+            ranks: state.roster.live(),
+            bytes: size_of::<Self>() + state.bytes(),
+            evicted: state.evicted(),
+        }
     }
+
+    fn store(&self, rank: &RankKey, level: Level, stored: &Stored) -> Applied {
+        let Stored { parent, blocks } = stored;
+        if let Some(parent) = parent
+            && blocks.iter().any(|block| block.hash == *parent)
+        {
+            return Applied::refused(Refusal::InvalidSequence, blocks.len());
+        }
+        let mut state = self.state.write();
+        let owner = match state.owner(rank, level) {
+            Ok(owner) => owner,
+            Err(refusal) => return Applied::refused(refusal, blocks.len()),
+        };
+        let mut done = Done::default();
+        if let Some(parent) = parent {
+            match state.parent(owner, *parent) {
+                Some(key) => done.key = key,
+                None => return Applied::refused(Refusal::UnknownParent, blocks.len()),
+            }
+        }
+        let mut refused = None;
+        for (number, part) in blocks.chunks(BLOCKS_PER_LOCK).enumerate() {
+            if number > 0 {
+                drop(state);
+                state = self.state.write();
+                if state.owner(rank, level) != Ok(owner) {
+                    refused = Some(Refusal::IdentityMismatch);
+                    break;
+                }
+            }
+            if state.store(owner, part, &mut done) == Err(Stop::OverCapacity) {
+                refused = Some(Refusal::OverCapacity);
+                break;
+            }
+            state.sweep();
+        }
+        let taken = usize::try_from(done.taken).unwrap_or(usize::MAX);
+        Applied {
+            stored: done.new,
+            removed: 0,
+            refused,
+            refused_blocks: count(blocks.len().saturating_sub(taken)),
+        }
+    }
+
+    fn remove(&self, rank: &RankKey, level: Level, names: &[u64]) -> Applied {
+        let mut applied = Applied::default();
+        let mut rest = names;
+        loop {
+            let (part, behind) = rest.split_at(rest.len().min(BLOCKS_PER_LOCK));
+            let mut state = self.state.write();
+            match state.owner(rank, level) {
+                Ok(owner) => applied.removed += state.remove(owner, part),
+                // Without a seat it owns nothing that could go.
+                Err(Refusal::OverCapacity) => {}
+                Err(refusal) => {
+                    applied.refused = Some(refusal);
+                    applied.refused_blocks = count(rest.len());
+                    break;
+                }
+            }
+            state.sweep();
+            rest = behind;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        applied
+    }
+
+    fn forget(&self, rank: &RankKey) -> Applied {
+        let mut state = self.state.write();
+        let Some(number) = state.roster.number(rank) else {
+            return Applied::refused(Refusal::IdentityMismatch, 0);
+        };
+        let removed = state.owned(number);
+        let dropped = state.vacate(number);
+        state.sweep();
+        drop(state);
+        drop(dropped);
+        Applied {
+            removed: count(removed),
+            ..Applied::default()
+        }
+    }
+}
+
+impl State {
+    fn owner(&mut self, rank: &RankKey, level: Level) -> Result<Owner, Refusal> {
+        let number = self.roster.number(rank).ok_or(Refusal::IdentityMismatch)?;
+        let seat = self.seat(number).ok_or(Refusal::OverCapacity)?;
+        Ok(Owner { seat, level })
+    }
+}
+
+impl Applied {
+    fn refused(refusal: Refusal, blocks: usize) -> Self {
+        Self {
+            refused: Some(refusal),
+            refused_blocks: count(blocks),
+            ..Self::default()
+        }
+    }
+}
+
+fn count(blocks: usize) -> u32 {
+    u32::try_from(blocks).unwrap_or(u32::MAX)
 }

@@ -6,9 +6,18 @@
 //! that it came from.
 
 mod answer;
+mod block;
+mod gate;
+mod hash;
 mod index;
 pub mod intake;
 pub mod limits;
+mod names;
+pub mod reference;
+mod seats;
+mod sets;
+mod state;
+mod table;
 
 pub use answer::{Matches, Overlap};
 pub use index::{Applied, Index, Refusal, Stats};

@@ -12,6 +12,37 @@ pub const MAX_INDEX_OWNERSHIPS: usize = 8_388_608;
 /// Ranks that may own blocks, and so the most owners of one block.
 pub const MAX_RANKS: usize = 4_096;
 
+/// Names by which one rank may know one block: engines give two now and then; more have no use.
+pub const MAX_NAMES_PER_OWNERSHIP: usize = 8;
+
+/// Former seats of a rank that may wait to be swept. A rank that is cleared more often waits with them: it alone.
+pub const MAX_OLD_SEATS: usize = 2;
+
+/// Sets of owners that are kept for a while after their last use: fleets make the same ones again and again.
+pub const MAX_IDLE_SETS: usize = 4_096;
+
+/// Blocks of a prompt that a lookup compares: a million tokens at 16 tokens a block. Bounds the time of a lookup.
+pub const MAX_LOOKUP_BLOCKS: usize = 65_536;
+
+/// Blocks that are stored or removed while the index is locked: readers wait for no more, a few microseconds.
+pub const BLOCKS_PER_LOCK: usize = 32;
+
+/// Blocks that are looked at for one that makes way, in the whole index. The least used of them goes.
+pub const MAX_HAND_STEPS: usize = 64;
+
+/// Blocks that are looked at for one of a rank's own that makes way. A rank at its cap owns a quarter of a full index,
+/// so the first few hold one; the bound is for caps that are set much lower.
+pub const MAX_OWN_HAND_STEPS: usize = 4_096;
+
+/// Blocks that are looked at in one part of a sweep; one whose owners change counts more.
+pub const SWEEP_BUDGET: usize = 512;
+
+/// Most that the cap of blocks can be set to, so that ids of sets have room.
+const MOST_BLOCKS: usize = 1 << 26;
+
+/// Most that the cap of ranks can be set to, so that seats are 15-bit numbers.
+const MOST_RANKS: usize = 10_000;
+
 /// The caps of one index. What a cap leaves no room for takes the place of what was not used for longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
@@ -32,6 +63,18 @@ impl Default for Caps {
             blocks_per_rank: MAX_BLOCKS_PER_RANK,
             ownerships: MAX_INDEX_OWNERSHIPS,
             ranks: MAX_RANKS,
+        }
+    }
+}
+
+impl Caps {
+    /// The same, within what the index can do.
+    pub(crate) fn bounded(self) -> Self {
+        Self {
+            blocks: self.blocks.clamp(1, MOST_BLOCKS),
+            blocks_per_rank: self.blocks_per_rank.max(1),
+            ownerships: self.ownerships.max(1),
+            ranks: self.ranks.min(MOST_RANKS),
         }
     }
 }

@@ -1,0 +1,240 @@
+//! Who owns blocks: ranks, and the seats that they hold.
+//!
+//! Blocks name their owners by seats. A rank whose content is forgotten gets another seat, at once and at no cost; what
+//! still names the old one is swept away later, and until then means nobody.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    hash::{BuildHasherDefault, DefaultHasher},
+    sync::Arc,
+};
+
+use crate::{Caps, RankKey, limits::MAX_OLD_SEATS, names::Aliases};
+
+/// Where blocks lie, from the fastest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    Device,
+    Host,
+    Disk,
+}
+
+impl Level {
+    pub(crate) const ALL: [Self; 3] = [Self::Device, Self::Host, Self::Disk];
+}
+
+/// No rank.
+pub(crate) const NOBODY: u16 = u16::MAX;
+
+/// Live ranks and their numbers. A rank keeps its number while it is live.
+#[derive(Debug, Default)]
+pub(crate) struct Roster {
+    numbers: HashMap<RankKey, u16, BuildHasherDefault<DefaultHasher>>,
+    keys: Vec<Option<RankKey>>,
+}
+
+impl Roster {
+    #[inline]
+    pub(crate) fn number(&self, key: &RankKey) -> Option<u16> {
+        self.numbers.get(key).copied()
+    }
+
+    pub(crate) fn key(&self, number: usize) -> Option<&RankKey> {
+        self.keys.get(number)?.as_ref()
+    }
+
+    /// Numbers are smaller than this.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(crate) fn live(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// The roster of these ranks, at most so many, and the numbers of those that left.
+    pub(crate) fn next(&self, live: &[RankKey], most: usize) -> (Self, Vec<u16>) {
+        let mut wanted = BTreeSet::new();
+        for key in live {
+            if wanted.len() < most {
+                wanted.insert(key);
+            }
+        }
+        let mut keys = self.keys.clone();
+        let mut gone = Vec::new();
+        for (number, key) in (0_u16..).zip(&mut keys) {
+            if key.as_ref().is_some_and(|key| !wanted.remove(key)) {
+                *key = None;
+                gone.push(number);
+            }
+        }
+        let mut free = 0;
+        for key in wanted {
+            while keys.get(free).is_some_and(Option::is_some) {
+                free += 1;
+            }
+            if free == keys.len() {
+                keys.push(None);
+            }
+            keys[free] = Some(key.clone());
+        }
+        while keys.last().is_some_and(Option::is_none) {
+            keys.pop();
+        }
+        let named = (0_u16..)
+            .zip(&keys)
+            .filter_map(|(number, key)| Some((key.clone()?, number)));
+        let numbers = named.collect();
+        (Self { numbers, keys }, gone)
+    }
+}
+
+/// One seat.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    /// Number of the rank that holds or held it.
+    rank: u16,
+    /// Blocks that it owns, by level.
+    pub(crate) counts: [usize; 3],
+    /// Where the search for its oldest block goes on, by level.
+    pub(crate) hands: [u64; 3],
+    /// What it calls otherwise than others.
+    pub(crate) aliases: Aliases,
+}
+
+/// All seats.
+#[derive(Debug)]
+pub(crate) struct Seats {
+    seats: Vec<Seat>,
+    /// Number of the rank that holds a seat now.
+    ranks: Vec<u16>,
+    live: Vec<u64>,
+    free: BTreeSet<u16>,
+    dead: BTreeSet<u16>,
+    holders: Vec<Holder>,
+    most: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Holder {
+    seat: Option<u16>,
+    /// Former seats that are not swept yet.
+    old: usize,
+}
+
+impl Seats {
+    pub(crate) fn new(caps: &Caps) -> Self {
+        Self {
+            seats: Vec::new(),
+            ranks: Vec::new(),
+            live: Vec::new(),
+            free: BTreeSet::new(),
+            dead: BTreeSet::new(),
+            holders: Vec::new(),
+            most: caps.ranks * (1 + MAX_OLD_SEATS),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, seat: u16) -> &Seat {
+        &self.seats[usize::from(seat)]
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, seat: u16) -> &mut Seat {
+        &mut self.seats[usize::from(seat)]
+    }
+
+    /// The rank that holds a seat now, or [`NOBODY`].
+    #[inline]
+    pub(crate) fn rank(&self, seat: u16) -> u16 {
+        self.ranks.get(usize::from(seat)).copied().unwrap_or(NOBODY)
+    }
+
+    /// A bit for each seat that a rank holds.
+    #[inline]
+    pub(crate) fn live(&self) -> &[u64] {
+        &self.live
+    }
+
+    /// Seats that nobody holds and that blocks may still name.
+    pub(crate) const fn dead(&self) -> &BTreeSet<u16> {
+        &self.dead
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let aliases: usize = self.seats.iter().map(|seat| seat.aliases.bytes()).sum();
+        self.seats.capacity() * size_of::<Seat>() + aliases
+    }
+
+    /// The seat of a rank. One that has none gets one if there is one.
+    #[inline]
+    pub(crate) fn of(&mut self, rank: u16) -> Option<u16> {
+        match self.holders.get(usize::from(rank)) {
+            Some(Holder { seat: Some(seat), .. }) => Some(*seat),
+            Some(_) | None => self.assign(rank),
+        }
+    }
+
+    /// The seat of a rank, if it has one.
+    #[inline]
+    pub(crate) fn held(&self, rank: u16) -> Option<u16> {
+        self.holders.get(usize::from(rank))?.seat
+    }
+
+    /// Takes a rank's seat away from it, with all that it owns. The aliases are left to the caller to drop: there can be
+    /// many.
+    pub(crate) fn vacate(&mut self, rank: u16) -> Option<Aliases> {
+        let holder = self.holders.get_mut(usize::from(rank))?;
+        let seat = holder.seat.take()?;
+        holder.old += 1;
+        self.ranks[usize::from(seat)] = NOBODY;
+        self.live[usize::from(seat) / 64] &= !(1 << (seat % 64));
+        self.dead.insert(seat);
+        Some(std::mem::take(&mut self.get_mut(seat).aliases))
+    }
+
+    /// No block names this seat any more.
+    pub(crate) fn free(&mut self, seat: u16) {
+        if self.dead.remove(&seat) {
+            let rank = usize::from(self.get(seat).rank);
+            self.holders[rank].old -= 1;
+            self.free.insert(seat);
+        }
+    }
+
+    fn assign(&mut self, rank: u16) -> Option<u16> {
+        let number = usize::from(rank);
+        if number >= self.holders.len() {
+            self.holders.resize(number + 1, Holder::default());
+        }
+        if self.holders[number].old >= MAX_OLD_SEATS {
+            return None;
+        }
+        let next = u16::try_from(self.seats.len()).ok();
+        let next = next.filter(|next| usize::from(*next) < self.most);
+        let seat = self.free.pop_first().or(next)?;
+        let fresh = Seat {
+            rank,
+            counts: [0; 3],
+            hands: [0; 3],
+            aliases: Aliases::default(),
+        };
+        if usize::from(seat) == self.seats.len() {
+            self.seats.push(fresh);
+            self.ranks.push(rank);
+            self.live.resize(usize::from(seat) / 64 + 1, 0);
+        } else {
+            *self.get_mut(seat) = fresh;
+            self.ranks[usize::from(seat)] = rank;
+        }
+        self.live[usize::from(seat) / 64] |= 1 << (seat % 64);
+        self.holders[number].seat = Some(seat);
+        Some(seat)
+    }
+}
+
+/// A roster that nobody is on.
+pub(crate) fn nobody() -> Arc<Roster> {
+    Arc::new(Roster::default())
+}
