@@ -10,14 +10,27 @@
 //! blocking pool, under a number of permits and a deadline, and everything that can go wrong is an [`Unavailable`]:
 //! then the request is chosen a worker by load. This crate holds no routing rule.
 
+pub mod artifact;
+pub mod fetch;
 pub mod hashing;
 pub mod limits;
+pub mod metrics;
 
 mod ask;
 mod body;
+mod catalog;
+mod follow;
 mod json;
+mod load;
 mod model;
+mod prompts;
+mod settings;
+mod store;
 mod template;
 mod tokenizer;
 
 pub use ask::{Ask, Endpoint, Prepared, Unavailable};
+pub use fetch::Hub;
+pub use metrics::{Metrics, Outcome};
+pub use prompts::Prompts;
+pub use settings::Settings;

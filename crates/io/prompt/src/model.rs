@@ -9,6 +9,7 @@ use crate::{
     ask::{Endpoint, Unavailable},
     body::{self, Prompt, Refused},
     json::Json,
+    metrics::{Metrics, Stage},
     template::{self, Given, Sources, Templates},
     tokenizer::{self, Cache, Tokenizer},
 };
@@ -70,6 +71,16 @@ pub(crate) enum Error {
     Template(#[from] template::Error),
 }
 
+impl Error {
+    /// The files are fine, but of a kind that is not known here.
+    pub(crate) const fn is_unsupported(&self) -> bool {
+        matches!(
+            self,
+            Self::Tokenizer(tokenizer::Error::Unsupported(_)) | Self::Template(template::Error::Adapted)
+        )
+    }
+}
+
 impl Model {
     pub(crate) fn load(files: Files<'_>, cache: Arc<Cache>) -> Result<Self, Error> {
         let sources = sources(files)?;
@@ -90,20 +101,20 @@ impl Model {
         body: &[u8],
         caps: Caps,
         now: Timestamp,
+        metrics: &Metrics,
     ) -> Result<Encoded, Unavailable> {
+        let started = Instant::now();
         let request = body::read(endpoint, body).map_err(|Refused| Unavailable::Unsupported)?;
+        let salt = request.salt;
         let text = match request.prompt {
             Prompt::Tokens(ids) if ids.len() > caps.tokens => return Err(Unavailable::TooLarge),
-            Prompt::Tokens(ids) => {
-                return Ok(Encoded {
-                    ids,
-                    salt: request.salt,
-                });
-            }
+            Prompt::Tokens(ids) => return Ok(Encoded { ids, salt }),
             Prompt::Text(text) if text.len() > caps.text_bytes => return Err(Unavailable::TooLarge),
             Prompt::Text(text) => text,
             Prompt::Chat { given, open } => self.render(given, open, caps, now)?,
         };
+        metrics.observe(Stage::Template, started.elapsed());
+        let started = Instant::now();
         let ids = self
             .tokenizer
             .encode(&text, caps.tokens, caps.until)
@@ -115,10 +126,8 @@ impl Model {
                 | tokenizer::Error::Encode
                 | tokenizer::Error::Late => Unavailable::Render,
             })?;
-        Ok(Encoded {
-            ids,
-            salt: request.salt,
-        })
+        metrics.observe(Stage::Encode, started.elapsed());
+        Ok(Encoded { ids, salt })
     }
 
     /// The text of a chat's prompt.
@@ -174,7 +183,13 @@ fn mark_end(given: &mut Given) -> Option<()> {
             })?;
             *last = mark(last)?;
         }
-        content => *content = mark(content)?,
+        content @ (Json::Text(_)
+        | Json::Null
+        | Json::Bool(_)
+        | Json::Int(_)
+        | Json::Uint(_)
+        | Json::Float(_)
+        | Json::Object(_)) => *content = mark(content)?,
     }
     Some(())
 }
@@ -260,4 +275,4 @@ struct NamedTemplate {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

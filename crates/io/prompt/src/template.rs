@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use minijinja::{
     AutoEscape, Environment, Error as EngineError, ErrorKind, UndefinedBehavior,
     syntax::SyntaxConfig,
-    value::{Kwargs, Value, ValueKind},
+    value::{Kwargs, Value},
 };
 
 use crate::{
@@ -208,10 +208,7 @@ fn environment() -> Environment<'static> {
     env.add_filter("from_json", python::fromjson);
     env.add_filter("string", |value: Value| python::string(&value));
     // Templates ask for the length of `tools` that are not there.
-    env.add_filter("length", |value: Value| match value.kind() {
-        ValueKind::Undefined | ValueKind::None => 0,
-        _ => value.len().unwrap_or(0),
-    });
+    env.add_filter("length", |value: Value| value.len().unwrap_or(0));
     env.add_function("raise_exception", |text: String| -> Result<Value, EngineError> {
         Err(EngineError::new(ErrorKind::InvalidOperation, text))
     });

@@ -46,6 +46,7 @@ fn prompts_are_what_real_frontends_make_of_them() {
         include_str!("../../tests/fixtures/1.5.1/render-oracle.jsonl"),
         include_str!("../../tests/fixtures/1.6.1/render-oracle.jsonl"),
     ];
+    let metrics = Metrics::new().unwrap();
     let mut rendered = 0;
     for line in versions.iter().flat_map(|version| version.lines()) {
         let case: Value = serde_json::from_str(line).unwrap();
@@ -60,7 +61,13 @@ fn prompts_are_what_real_frontends_make_of_them() {
         let Some(expected) = case["formatted_prompt"].as_str() else {
             // Refused by 1.4.2 for fields that later versions know.
             if name != "assistant-continue" {
-                let found = MODEL.encode(Endpoint::Chat, raw.as_bytes(), caps(), Timestamp::UNIX_EPOCH);
+                let found = MODEL.encode(
+                    Endpoint::Chat,
+                    raw.as_bytes(),
+                    caps(),
+                    Timestamp::UNIX_EPOCH,
+                    &metrics,
+                );
                 assert_eq!(found, Err(Unavailable::Render), "{name}");
             }
             continue;
@@ -77,7 +84,13 @@ fn prompts_are_what_real_frontends_make_of_them() {
         );
         let ids: Vec<u32> = serde_json::from_value(case["token_ids"].clone()).unwrap();
         let found = MODEL
-            .encode(Endpoint::Chat, raw.as_bytes(), caps(), Timestamp::UNIX_EPOCH)
+            .encode(
+                Endpoint::Chat,
+                raw.as_bytes(),
+                caps(),
+                Timestamp::UNIX_EPOCH,
+                &metrics,
+            )
             .unwrap();
         assert_eq!(found.ids, ids, "{name}");
         assert_eq!(
