@@ -82,6 +82,9 @@ pub enum Error {
     /// A family of metrics was registered twice.
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
+    /// The system gives no thread to read events on.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
     /// A backend cannot be set up.
     #[error(transparent)]
     Backends(#[from] backends::Error),

@@ -26,12 +26,14 @@ use continuum_runtime::{cell::Cell, tasks::Spawner};
 use prometheus::Registry;
 use tokio::{sync::watch, task::spawn_blocking, time::Instant};
 
-use crate::dispatch::limits::SETTLING;
+use crate::{app::Error, dispatch::limits::SETTLING, kv_index::KvIndex};
 
 /// What a request and the admin view read of the fleet.
 pub struct Fleet {
     /// Load and bookings of every rank.
     pub store: Arc<Store>,
+    /// Which blocks every rank holds.
+    pub kv: KvIndex,
     discovery: Discovery,
     table: Arc<ArcSwap<Table>>,
     followed: Arc<Cell<FleetView>>,
@@ -48,13 +50,13 @@ impl Fleet {
     /// what `pushed` holds.
     ///
     /// # Errors
-    /// When their metrics are registered already.
+    /// When their metrics are registered already, or the system gives no thread.
     pub fn start(
         spawner: &Spawner,
         config: &watch::Receiver<Arc<Config>>,
         registry: &Registry,
         pushed: watch::Receiver<Pushed>,
-    ) -> Result<Self, prometheus::Error> {
+    ) -> Result<Self, Error> {
         let started = Instant::now();
         let load = config.borrow().dynamo.load.clone();
         let (max_ranks, ranks) = watch::channel(max_ranks_of(&load));
@@ -73,6 +75,7 @@ impl Fleet {
             metrics,
             None,
         );
+        let kv = KvIndex::start(spawner, followed.clone(), &config.borrow(), registry)?;
         let over_capacity = Arc::new(AtomicUsize::new(0));
         let moved = Arc::<Moved>::default();
         let follower = Follower {
@@ -91,6 +94,7 @@ impl Fleet {
         });
         Ok(Self {
             store,
+            kv,
             discovery,
             table,
             followed,
@@ -150,7 +154,7 @@ impl Fleet {
         (number > 0 && same).then_some(number)
     }
 
-    /// All subscriptions.
+    /// All subscriptions to load.
     #[must_use]
     pub fn subscriptions(&self) -> Vec<continuum_events::status::Row> {
         self.subscriptions.rows()
@@ -170,6 +174,7 @@ impl Fleet {
             *now = next;
             changed
         });
+        self.kv.reload(config);
         let next = max_ranks_of(&config.dynamo.load);
         self.max_ranks
             .send_if_modified(|now| std::mem::replace(now, next) != next);

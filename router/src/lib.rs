@@ -11,6 +11,8 @@ pub mod error;
 #[cfg(feature = "dynamo")]
 pub mod fleet;
 pub mod ingress;
+#[cfg(feature = "dynamo")]
+pub mod kv_index;
 pub mod live;
 pub mod metrics;
 pub mod proxy;

@@ -65,6 +65,7 @@ const ALLOWED: [(&str, &[&str]); 17] = [
             "continuum-runtime",
             "continuum-discovery",
             "continuum-events",
+            "continuum-kv-index",
             "continuum-prompt",
             "continuum-push",
         ],

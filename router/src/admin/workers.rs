@@ -62,7 +62,7 @@ struct Caps {
     cards: u64,
     /// Ranks beyond `dynamo.load.max_ranks`: they are not picked.
     ranks: usize,
-    /// Publishers beyond `dynamo.load.max_subscriptions`: they are not heard.
+    /// Publishers of load beyond `dynamo.load.max_subscriptions`: they are not heard.
     subscriptions: usize,
 }
 
@@ -174,7 +174,12 @@ impl Workers {
                 .collect(),
             load_publishers,
             kv_event_publishers: publishers(Topic::KvEvents),
-            subscriptions: fleet.subscriptions().into_iter().map(Subscription::of).collect(),
+            subscriptions: fleet
+                .subscriptions()
+                .into_iter()
+                .chain(fleet.kv.subscriptions())
+                .map(Subscription::of)
+                .collect(),
             caps: Caps {
                 records: view.capped.records,
                 cards: view.capped.cards,

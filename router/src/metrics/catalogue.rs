@@ -236,6 +236,7 @@ fn of_fleet() -> Vec<Family> {
         EventKind,
         view::{Role, Topic},
     };
+    use continuum_kv_index::Outcome as BlockOutcome;
 
     let namespace = || ("namespace", Values::Configured("Dynamo namespace"));
     let role = || ("role", closed(Role::ALL.map(Role::as_str)));
@@ -315,6 +316,45 @@ fn of_fleet() -> Vec<Family> {
             "Load messages and refused load connections, by what became of them.",
             Kind::Counter,
             vec![("result", closed(Heard::ALL.map(Heard::as_str)))],
+        ),
+        family(
+            "continuum_dynamo_kv_events_total",
+            "Block events, and refused connections of their publishers, by what became of them.",
+            Kind::Counter,
+            vec![("result", closed(BlockOutcome::ALL.map(BlockOutcome::as_str)))],
+        ),
+        family(
+            "continuum_dynamo_kv_subscriptions",
+            "Subscriptions to block events, by state and transport.",
+            Kind::Gauge,
+            vec![
+                ("state", closed(State::ALL.map(State::as_str))),
+                ("transport", closed(Via::ALL.map(Via::as_str))),
+            ],
+        ),
+        family(
+            "continuum_dynamo_kv_index_nodes",
+            "Different blocks in the index.",
+            Kind::Gauge,
+            Vec::new(),
+        ),
+        family(
+            "continuum_dynamo_kv_index_ownerships",
+            "Blocks that ranks hold, as far as the index knows: one rank holds one block in one tier.",
+            Kind::Gauge,
+            Vec::new(),
+        ),
+        family(
+            "continuum_dynamo_kv_index_ranks",
+            "Ranks whose blocks are indexed.",
+            Kind::Gauge,
+            Vec::new(),
+        ),
+        family(
+            "continuum_dynamo_kv_index_bytes",
+            "Memory of the index.",
+            Kind::Gauge,
+            Vec::new(),
         ),
         family(
             "continuum_dynamo_inflight_booked",
