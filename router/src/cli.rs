@@ -3,6 +3,8 @@
 //! Running the router itself is not here: [`Cli::command`] tells whether a command was asked for, and
 //! [`config::run`] does those that end by themselves.
 
+#[cfg(feature = "dynamo-kv")]
+pub mod artifacts;
 pub mod config;
 pub mod probe;
 
@@ -55,6 +57,10 @@ pub enum Command {
     /// Check, show or describe configurations
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// The tokenizers and chat templates that a fleet offers: what to review and pin
+    #[cfg(feature = "dynamo-kv")]
+    #[command(subcommand)]
+    Artifacts(ArtifactsCommand),
     /// Ask an HTTP address once; exits 0 when it answers with a status of 2xx
     ///
     /// For health checks in images that hold no other program.
@@ -85,4 +91,43 @@ pub enum ConfigCommand {
     },
     /// Print the JSON Schema of configurations, for editors
     Schema,
+}
+
+/// The commands about a fleet's files. They find the fleet as a router with this configuration does, and end.
+#[cfg(feature = "dynamo-kv")]
+#[derive(Debug, Subcommand)]
+pub enum ArtifactsCommand {
+    /// Show the files of each model: what for, where, how large, which checksum, and whether it is pinned
+    List {
+        /// Which fleet
+        #[command(flatten)]
+        fleet: FleetArgs,
+    },
+    /// Save the files for review and print what to add to dynamo.kv.pinned_artifacts
+    ///
+    /// Each file is compared with the checksum of its card. Files from http and hf places are fetched as far as
+    /// dynamo.kv.allow_http_artifacts and allow_hf_artifacts say. Exits 1 when a file could not be had.
+    Fetch {
+        /// Which fleet
+        #[command(flatten)]
+        fleet: FleetArgs,
+        /// This model alone
+        #[arg(long)]
+        model: Option<String>,
+        /// The directory to save them in; one for each model is made there
+        #[arg(long, value_name = "DIR")]
+        to: PathBuf,
+    },
+}
+
+/// Which fleet.
+#[cfg(feature = "dynamo-kv")]
+#[derive(Debug, clap::Args)]
+pub struct FleetArgs {
+    /// The router's configuration (YAML)
+    #[arg(long, short, value_name = "FILE", env = "CONTINUUM_ROUTER_CONFIG")]
+    pub config: PathBuf,
+    /// Seconds to wait for the first list of the fleet
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub wait: u64,
 }

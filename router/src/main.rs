@@ -15,6 +15,13 @@ fn main() -> ExitCode {
         Some(Command::Config(command)) => {
             return cli::config::run(command, &run::environment, BUILD, &mut out, &mut err);
         }
+        #[cfg(feature = "dynamo-kv")]
+        Some(Command::Artifacts(command)) => {
+            return ended(
+                cli::artifacts::run(command, &run::environment, &mut out, &mut err),
+                &mut io::stderr(),
+            );
+        }
         Some(Command::Probe { url }) => {
             return ended(cli::probe::run(url).map(|()| ExitCode::SUCCESS), &mut err);
         }

@@ -43,6 +43,19 @@ pub enum Form {
     TemplateJson,
 }
 
+impl Form {
+    /// What such a file is called.
+    #[must_use]
+    pub const fn file_name(self) -> &'static str {
+        match self {
+            Self::TokenizerJson => "tokenizer.json",
+            Self::TokenizerConfig => "tokenizer_config.json",
+            Self::Jinja => "chat_template.jinja",
+            Self::TemplateJson => "chat_template.json",
+        }
+    }
+}
+
 /// BLAKE3 of a file's content.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Checksum([u8; 32]);

@@ -70,7 +70,8 @@ impl Reader {
     }
 }
 
-const fn serves(role: Role) -> bool {
+/// Whether a worker of this role answers prompts.
+pub(crate) const fn serves(role: Role) -> bool {
     match role {
         Role::Prefill | Role::Decode | Role::Aggregated => true,
         Role::Encode | Role::Unknown => false,

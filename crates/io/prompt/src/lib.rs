@@ -15,6 +15,7 @@ pub mod fetch;
 pub mod hashing;
 pub mod limits;
 pub mod metrics;
+pub mod offers;
 
 mod ask;
 mod body;
