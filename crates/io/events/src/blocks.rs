@@ -51,6 +51,8 @@ pub(crate) struct Blocks {
     seed: u64,
     metrics: BlockMetrics,
     budget: Budget,
+    /// Caps that were wanted for the index in use.
+    caps: Mutex<Caps>,
     cursors_each: AtomicU64,
     subscriptions: Arc<AtomicU64>,
     cursors: Mutex<BTreeMap<PublisherId, Arc<Mutex<Cursors>>>>,
@@ -66,6 +68,7 @@ impl Blocks {
             seed,
             metrics,
             budget: Budget::new(first.budget),
+            caps: Mutex::new(NOTHING),
             cursors_each: AtomicU64::new(u64::try_from(first.cursors).unwrap_or(u64::MAX)),
             subscriptions: Arc::default(),
             cursors: Mutex::default(),
@@ -106,7 +109,7 @@ impl Family for Blocks {
         self.cursors_each
             .store(u64::try_from(wanted.cursors).unwrap_or(u64::MAX), Relaxed);
         let caps = if settings.enabled { wanted.caps } else { NOTHING };
-        if *self.intake.index().caps() != caps {
+        if std::mem::replace(&mut *lock(&self.caps), caps) != caps {
             let index = Arc::new(Index::seeded(caps, self.seed));
             self.intake.fill(Arc::clone(&index));
             self.filled.0.store(settings.enabled.then_some(index));

@@ -5,85 +5,30 @@
 //! another publisher, empties the rank first. So the index may hold less than a worker does, and never more than the
 //! worker held at the event that was read last.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
-};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use continuum_fleet::{
-    ids::{InstanceId, Namespace, PublisherId, WorkerKey},
-    view::{FleetView, PublisherKey, Role, Topic, Worker},
+    ids::{Namespace, PublisherId},
+    view::FleetView,
 };
-use continuum_wire::{
-    Limits,
-    router_event::{Batch, Data, Domain, RouterEvent, Tier},
-};
+use continuum_wire::{Limits, router_event::Batch};
 
-use crate::{Index, RankKey, Refusal};
-
+use self::gate::{Gate, Origin};
 pub use self::{
     cursors::Cursors,
     outcome::{Outcome, Tally},
 };
+use crate::Index;
 
 mod cursors;
+mod gate;
 mod outcome;
 
 /// What stands between subscriptions and the index.
 #[derive(Debug)]
 pub struct Intake {
+    /// Events hold it for reading, so that none is applied by the rules of an older view.
     gate: RwLock<Gate>,
-}
-
-/// Who may say what of whom. Events hold it for reading, so that none is applied by the rules of an older view.
-#[derive(Debug)]
-struct Gate {
-    index: Arc<Index>,
-    workers: BTreeMap<WorkerKey, Known>,
-    ranks: BTreeMap<RankKey, Rank>,
-    publishers: BTreeMap<PublisherId, Registered>,
-    registrations: u64,
-    generation: u64,
-}
-
-/// A worker of the view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Known {
-    first: u32,
-    ranks: u32,
-    /// Tokens of a block; `None` for a worker whose blocks a prompt cannot be compared with.
-    block_size: Option<u32>,
-}
-
-/// A rank that is scored.
-#[derive(Debug)]
-struct Rank {
-    block_size: u32,
-    /// Whom its source record names.
-    source: Option<PublisherId>,
-    feeder: Mutex<Option<Feeder>>,
-}
-
-/// Where the content of a rank comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Feeder {
-    publisher: PublisherId,
-    subscription: u64,
-    since: u64,
-}
-
-/// A publisher of the view.
-#[derive(Clone, Copy, Debug)]
-struct Registered {
-    order: u64,
-    feeds: Option<InstanceId>,
-}
-
-/// Who an event comes from.
-#[derive(Clone, Copy, Debug)]
-struct Origin<'a> {
-    publisher: PublisherId,
-    namespace: &'a Namespace,
 }
 
 impl Intake {
@@ -91,14 +36,7 @@ impl Intake {
     #[must_use]
     pub fn new(index: Arc<Index>) -> Self {
         Self {
-            gate: RwLock::new(Gate {
-                index,
-                workers: BTreeMap::new(),
-                ranks: BTreeMap::new(),
-                publishers: BTreeMap::new(),
-                registrations: 0,
-                generation: 0,
-            }),
+            gate: RwLock::new(Gate::new(index)),
         }
     }
 
@@ -110,12 +48,7 @@ impl Intake {
 
     /// Fills this index from now on. It begins empty.
     pub fn fill(&self, index: Arc<Index>) {
-        let mut gate = self.write();
-        gate.index = index;
-        for rank in gate.ranks.values() {
-            *lock(&rank.feeder) = None;
-        }
-        gate.admit();
+        self.write().fill(index);
     }
 
     /// Takes over a view: ranks that left it lose all that they own, and so do ranks whose source record now names
@@ -172,281 +105,5 @@ impl Intake {
     }
 }
 
-impl Gate {
-    fn follow(&mut self, view: &FleetView) {
-        self.generation += 1;
-        self.register(view);
-        self.workers = view
-            .workers
-            .iter()
-            .map(|(key, worker)| (key.clone(), known(worker)))
-            .collect();
-        let mut sources = BTreeMap::new();
-        for publisher in kv_publishers(view) {
-            if let Some((instance, rank)) = publisher.feeds {
-                let instance = (publisher.namespace.clone(), instance);
-                // With two records for one rank, the publisher that registered last is meant.
-                let order = self.order(publisher.key.id);
-                let named = sources
-                    .entry((instance, rank.0))
-                    .or_insert((order, publisher.key.id));
-                *named = (*named).max((order, publisher.key.id));
-            }
-        }
-        let mut before = std::mem::take(&mut self.ranks);
-        let room = self.index.caps().ranks;
-        for (worker, known) in &self.workers {
-            let Some(block_size) = known.block_size else {
-                continue;
-            };
-            for rank in known.first..known.first.saturating_add(known.ranks) {
-                if self.ranks.len() >= room {
-                    break;
-                }
-                let instance = (worker.namespace.clone(), worker.instance);
-                let source = sources.get(&(instance, rank)).map(|(_, id)| *id);
-                let key = RankKey {
-                    worker: worker.clone(),
-                    rank,
-                };
-                let feeder = before.remove(&key).and_then(|before| {
-                    let feeder = *lock(&before.feeder);
-                    let other = |feeder: &Feeder| source.is_some_and(|source| source != feeder.publisher);
-                    if feeder.as_ref().is_some_and(other) || before.block_size != block_size {
-                        self.index.clear(&key);
-                        return None;
-                    }
-                    feeder
-                });
-                let rank = Rank {
-                    block_size,
-                    source,
-                    feeder: Mutex::new(feeder),
-                };
-                self.ranks.insert(key, rank);
-            }
-        }
-        self.admit();
-    }
-
-    /// Publishers get a number when they appear, so that it is known who came last.
-    fn register(&mut self, view: &FleetView) {
-        let mut before = std::mem::take(&mut self.publishers);
-        for publisher in kv_publishers(view) {
-            let id = publisher.key.id;
-            let order = before.remove(&id).map(|known| known.order).unwrap_or_else(|| {
-                self.registrations += 1;
-                self.registrations
-            });
-            let feeds = publisher.feeds.map(|(instance, _)| instance);
-            self.publishers.insert(id, Registered { order, feeds });
-        }
-    }
-
-    fn admit(&self) {
-        let live: Vec<RankKey> = self.ranks.keys().cloned().collect();
-        self.index.set_live(&live);
-    }
-
-    fn event(&self, cursors: &mut Cursors, from: Origin<'_>, event: &RouterEvent, tally: &mut Tally) {
-        let key = RankKey {
-            worker: WorkerKey {
-                namespace: from.namespace.clone(),
-                instance: InstanceId::new(event.worker_id),
-            },
-            rank: event.rank,
-        };
-        let Some(rank) = self.ranks.get(&key) else {
-            return tally.count(self.why_not(&key));
-        };
-        let live = |key: &RankKey| self.ranks.contains_key(key);
-        let Some(cursor) = cursors.of(from.publisher, &key, self.generation, live) else {
-            return tally.count(Outcome::OverCapacity);
-        };
-        let Some(step) = cursor.step(event.event_id) else {
-            return tally.count(Outcome::Duplicate);
-        };
-        let me = Feeder {
-            publisher: from.publisher,
-            subscription: cursor.subscription,
-            since: cursor.since,
-        };
-        let mut feeder = lock(&rank.feeder);
-        match self.claim(&key, rank, &feeder, &me) {
-            Claim::Has => {}
-            Claim::Takes => {
-                if feeder.replace(me).is_some() {
-                    self.index.clear(&key);
-                }
-            }
-            Claim::Echo => return tally.count(Outcome::Duplicate),
-            Claim::Foreign => return tally.count(Outcome::Foreign),
-        }
-        if step.gap {
-            self.index.clear(&key);
-            tally.count(Outcome::Gap);
-        }
-        self.apply(&key, event, tally);
-    }
-
-    /// Why events of this rank are not looked at.
-    fn why_not(&self, key: &RankKey) -> Outcome {
-        match self.workers.get(&key.worker) {
-            Some(known)
-                if key
-                    .rank
-                    .checked_sub(known.first)
-                    .is_some_and(|at| at < known.ranks) =>
-            {
-                if known.block_size.is_none() {
-                    Outcome::UnscoredWorker
-                } else {
-                    Outcome::OverCapacity
-                }
-            }
-            Some(_) | None => Outcome::Refused(continuum_wire::Refusal::IdentityMismatch),
-        }
-    }
-
-    fn claim(&self, key: &RankKey, rank: &Rank, feeder: &Option<Feeder>, me: &Feeder) -> Claim {
-        if feeder.as_ref() == Some(me) {
-            return Claim::Has;
-        }
-        if rank.source.is_some_and(|source| source != me.publisher) {
-            return Claim::Foreign;
-        }
-        // Whose record names one worker does not speak for another.
-        let feeds = self.publishers.get(&me.publisher).and_then(|known| known.feeds);
-        if feeds.is_some_and(|instance| instance != key.worker.instance) {
-            return Claim::Foreign;
-        }
-        match feeder {
-            None => Claim::Takes,
-            // The same stream on another way: the way that was first is read as long as it lives.
-            Some(first) if first.publisher == me.publisher && first.subscription != me.subscription => {
-                Claim::Echo
-            }
-            Some(first) if self.rank_of(me) > self.rank_of(first) => Claim::Takes,
-            Some(_) => Claim::Foreign,
-        }
-    }
-
-    /// Among publishers of one rank the highest is believed: registered before unregistered, then the latest.
-    fn rank_of(&self, feeder: &Feeder) -> (u64, u64) {
-        (self.order(feeder.publisher), feeder.since)
-    }
-
-    /// When a publisher was registered; 0 for one that is not.
-    fn order(&self, publisher: PublisherId) -> u64 {
-        self.publishers.get(&publisher).map_or(0, |known| known.order)
-    }
-
-    fn apply(&self, key: &RankKey, event: &RouterEvent, tally: &mut Tally) {
-        match event.domain {
-            Domain::Legacy | Domain::Worker => {}
-            Domain::CacheOwner | Domain::Unknown => return tally.count(Outcome::UnsupportedDomain),
-        }
-        let named = match &event.data {
-            Data::Cleared => {
-                self.index.clear(key);
-                return tally.count(Outcome::Cleared);
-            }
-            Data::Stored(_) => None,
-            Data::Removed(hashes) => Some(hashes.len()),
-        };
-        match event.tier {
-            Tier::Device | Tier::HostPinned | Tier::Disk => {}
-            Tier::External => return tally.count(Outcome::OtherTier),
-        }
-        let applied = self.index.apply(key, event.tier, &event.data);
-        match (applied.refused, named) {
-            (None, None) => tally.count(Outcome::Stored),
-            (None, Some(hashes)) => {
-                tally.count(Outcome::Removed);
-                if usize::try_from(applied.removed).is_ok_and(|removed| removed < hashes) {
-                    tally.count(Outcome::UnknownBlock);
-                }
-            }
-            (Some(refusal), _) => tally.count(match refusal {
-                Refusal::UnknownParent => Outcome::MissingParent,
-                Refusal::InvalidSequence => Outcome::InvalidSequence,
-                Refusal::OverCapacity => Outcome::OverCapacity,
-                Refusal::IdentityMismatch => Outcome::Refused(continuum_wire::Refusal::IdentityMismatch),
-                Refusal::OtherTier => Outcome::OtherTier,
-            }),
-        }
-    }
-
-    fn release(&self, cursors: &Cursors) -> usize {
-        let mut emptied = 0;
-        for (publisher, key) in cursors.ranks() {
-            let Some(rank) = self.ranks.get(key) else { continue };
-            let mut feeder = lock(&rank.feeder);
-            let ours = |feeder: &Feeder| {
-                feeder.publisher == publisher && feeder.subscription == cursors.subscription()
-            };
-            if feeder.as_ref().is_some_and(ours) {
-                *feeder = None;
-                self.index.clear(key);
-                emptied += 1;
-            }
-        }
-        emptied
-    }
-}
-
-/// What a stream may do with a rank.
-enum Claim {
-    /// It feeds the rank.
-    Has,
-    /// It feeds the rank from now on.
-    Takes,
-    /// It repeats the stream that feeds the rank.
-    Echo,
-    /// Another one feeds the rank.
-    Foreign,
-}
-
-fn kv_publishers(view: &FleetView) -> impl Iterator<Item = &continuum_fleet::view::Publisher> {
-    let key = |id| PublisherKey {
-        topic: Topic::KvEvents,
-        id: PublisherId::new(id),
-    };
-    let of_topic = view.publishers.range(key(0)..=key(u64::MAX));
-    of_topic.map(|(_, publisher)| &**publisher)
-}
-
-/// What of a worker decides on its events.
-fn known(worker: &Worker) -> Known {
-    let Some(card) = worker.card.as_deref() else {
-        return Known {
-            first: 0,
-            ranks: 0,
-            block_size: None,
-        };
-    };
-    let picked = match worker.role {
-        Role::Prefill | Role::Decode | Role::Aggregated => true,
-        Role::Encode | Role::Unknown => false,
-    };
-    // A speculative head hashes one token more than a block holds; events of a mode that is not known may mean
-    // anything.
-    let comparable = !card.enable_eagle
-        && card
-            .kv_event_source_mode
-            .as_deref()
-            .is_none_or(|mode| KNOWN_MODES.contains(&mode));
-    Known {
-        first: card.ranks.start,
-        ranks: card.ranks.size,
-        block_size: card.block_size.filter(|_| picked && comparable),
-    }
-}
-
-/// Values of `kv_event_source_mode` whose events mean what they always did: of the engine itself, and of an agent
-/// beside it.
-const KNOWN_MODES: [&str; 2] = ["framework_v1", "state_agent_v2"];
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+#[cfg(test)]
+mod tests;

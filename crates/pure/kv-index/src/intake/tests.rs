@@ -1,0 +1,552 @@
+use std::collections::BTreeMap;
+
+use continuum_fleet::{
+    graphs::Generation,
+    ids::{InstanceId, Rank, WorkerKey},
+    view::{
+        Artifacts, Capacity, Card, Publisher, PublisherKey, RankRange, Role, Seen, Topic, Transport, Worker,
+    },
+};
+use continuum_wire::{
+    Refusal as Unlawful,
+    router_event::{Block, Data, Domain, RouterEvent, Stored, Tier, encode},
+};
+use jiff::Timestamp;
+
+use super::*;
+use crate::{Caps, Matches, Overlap, RankKey};
+
+mod lossy;
+
+const NS: &str = "dynamo";
+const W: u64 = 7;
+
+fn card() -> Card {
+    Card {
+        display_name: None,
+        aliases: Vec::new(),
+        worker_type: None,
+        needs: Vec::new(),
+        block_size: Some(16),
+        ranks: RankRange { start: 0, size: 2 },
+        capacity: Capacity::default(),
+        context_length: None,
+        topology_domains: BTreeMap::new(),
+        kv_transfer: None,
+        has_router_config: false,
+        has_disaggregated_endpoint: false,
+        enable_eagle: false,
+        kv_event_source_mode: None,
+        artifacts: Artifacts::default(),
+        json: None,
+    }
+}
+
+fn worker(id: u64, role: Role, card: Option<Card>) -> Worker {
+    Worker {
+        key: WorkerKey {
+            namespace: NS.into(),
+            instance: InstanceId::new(id),
+        },
+        graph: NS.into(),
+        component: "backend".into(),
+        endpoint: "generate".into(),
+        generation: Generation::Base,
+        role,
+        names: [].into(),
+        card: card.map(Arc::new),
+        seen: Seen {
+            first: Timestamp::UNIX_EPOCH,
+            updated: Timestamp::UNIX_EPOCH,
+        },
+    }
+}
+
+/// A publisher, and the worker and rank that its source record names.
+type Registered = (u64, Option<(u64, u32)>);
+
+fn view(workers: impl IntoIterator<Item = Worker>, publishers: &[Registered]) -> FleetView {
+    let publisher = |(id, feeds): &Registered| Publisher {
+        key: PublisherKey {
+            topic: Topic::KvEvents,
+            id: PublisherId::new(*id),
+        },
+        namespace: NS.into(),
+        graph: NS.into(),
+        component: None,
+        transport: Transport::Zmq { endpoint: "".into() },
+        feeds: feeds.map(|(worker, rank)| (InstanceId::new(worker), Rank(rank))),
+    };
+    FleetView {
+        workers: workers
+            .into_iter()
+            .map(|worker| (worker.key.clone(), Arc::new(worker)))
+            .collect(),
+        publishers: publishers
+            .iter()
+            .map(publisher)
+            .map(|publisher| (publisher.key, Arc::new(publisher)))
+            .collect(),
+        ..FleetView::default()
+    }
+}
+
+fn key(worker: u64, rank: u32) -> RankKey {
+    RankKey {
+        worker: WorkerKey {
+            namespace: NS.into(),
+            instance: InstanceId::new(worker),
+        },
+        rank,
+    }
+}
+
+struct Fixture {
+    intake: Intake,
+    cursors: Cursors,
+}
+
+impl Fixture {
+    fn with(view: &FleetView) -> Self {
+        let intake = Intake::new(Arc::new(Index::new(Caps::default())));
+        intake.follow(view);
+        Self {
+            intake,
+            cursors: Cursors::new(1, 100),
+        }
+    }
+
+    /// One worker of two ranks, without source records.
+    fn new() -> Self {
+        Self::with(&view([worker(W, Role::Aggregated, Some(card()))], &[]))
+    }
+
+    fn tell(&mut self, publisher: u64, event: &RouterEvent) -> Vec<Outcome> {
+        self.tell_all(publisher, std::slice::from_ref(event))
+    }
+
+    fn tell_all(&mut self, publisher: u64, events: &[RouterEvent]) -> Vec<Outcome> {
+        accept(&self.intake, &mut self.cursors, publisher, events)
+    }
+
+    fn overlap(&self, rank: u32, tokens: &[u64]) -> Overlap {
+        overlap(&self.intake, &key(W, rank), tokens)
+    }
+
+    fn blocks(&self, rank: u32, tokens: &[u64]) -> u32 {
+        self.overlap(rank, tokens).device
+    }
+}
+
+fn accept(intake: &Intake, cursors: &mut Cursors, publisher: u64, events: &[RouterEvent]) -> Vec<Outcome> {
+    let id = PublisherId::new(publisher);
+    let tally = intake.accept(cursors, id, &NS.into(), &encode(events), &Limits::KV_EVENTS);
+    tally
+        .iter()
+        .flat_map(|(outcome, times)| vec![outcome; times as usize])
+        .collect()
+}
+
+fn overlap(intake: &Intake, rank: &RankKey, tokens: &[u64]) -> Overlap {
+    let mut matches = Matches::new();
+    intake.index().find(tokens, &mut matches);
+    matches.of(rank)
+}
+
+/// The engine's name of a block: that of the tokens up to it.
+fn name(path: &[u64]) -> u64 {
+    path.iter().fold(1, |name: u64, tokens| {
+        name.wrapping_mul(1_000_003).wrapping_add(*tokens)
+    })
+}
+
+fn event(id: u64, rank: u32, data: Data) -> RouterEvent {
+    RouterEvent {
+        worker_id: W,
+        tier: Tier::Device,
+        domain: Domain::Worker,
+        event_id: id,
+        rank,
+        data,
+    }
+}
+
+/// The blocks of `path` behind the first `held`.
+fn stored(held: usize, path: &[u64]) -> Data {
+    let block = |end: usize| Block {
+        hash: name(&path[..end]),
+        tokens: path[end - 1],
+        multimodal: false,
+    };
+    Data::Stored(Stored {
+        parent: (held > 0).then(|| name(&path[..held])),
+        blocks: (held + 1..=path.len()).map(block).collect(),
+    })
+}
+
+fn removed(path: &[u64]) -> Data {
+    Data::Removed(vec![name(path)])
+}
+
+use Outcome as O;
+
+#[test]
+fn only_ranks_of_the_view_that_can_be_compared_are_heard() {
+    let cards = |change: fn(&mut Card)| {
+        let mut card = card();
+        change(&mut card);
+        Some(card)
+    };
+    let identity = O::Refused(Unlawful::IdentityMismatch);
+    for (what, role, card, rank, expected) in [
+        ("first rank", Role::Aggregated, cards(|_| {}), 0, O::Stored),
+        ("last rank", Role::Prefill, cards(|_| {}), 1, O::Stored),
+        ("decode", Role::Decode, cards(|_| {}), 1, O::Stored),
+        ("beyond", Role::Aggregated, cards(|_| {}), 2, identity),
+        (
+            "global",
+            Role::Aggregated,
+            cards(|c| c.ranks.start = 4),
+            5,
+            O::Stored,
+        ),
+        (
+            "before",
+            Role::Aggregated,
+            cards(|c| c.ranks.start = 4),
+            3,
+            identity,
+        ),
+        ("no card", Role::Aggregated, None, 0, identity),
+        ("encode", Role::Encode, cards(|_| {}), 0, O::UnscoredWorker),
+        (
+            "eagle",
+            Role::Decode,
+            cards(|c| c.enable_eagle = true),
+            0,
+            O::UnscoredWorker,
+        ),
+        (
+            "no block size",
+            Role::Decode,
+            cards(|c| c.block_size = None),
+            0,
+            O::UnscoredWorker,
+        ),
+        (
+            "the engine itself",
+            Role::Decode,
+            cards(|c| c.kv_event_source_mode = Some("framework_v1".into())),
+            0,
+            O::Stored,
+        ),
+        (
+            "an agent",
+            Role::Decode,
+            cards(|c| c.kv_event_source_mode = Some("state_agent_v2".into())),
+            0,
+            O::Stored,
+        ),
+        (
+            "something new",
+            Role::Decode,
+            cards(|c| c.kv_event_source_mode = Some("oracle_v3".into())),
+            0,
+            O::UnscoredWorker,
+        ),
+    ] {
+        let mut f = Fixture::with(&view([worker(W, role, card)], &[]));
+        assert_eq!(f.tell(1, &event(1, rank, stored(0, &[1]))), [expected], "{what}");
+        assert_eq!(f.blocks(rank, &[1]), u32::from(expected == O::Stored), "{what}");
+    }
+    let mut f = Fixture::new();
+    let elsewhere = RouterEvent {
+        worker_id: 8,
+        ..event(1, 0, stored(0, &[1]))
+    };
+    assert_eq!(f.tell(1, &elsewhere), [identity]);
+    let namespace = "another".into();
+    let payload = encode(&[event(1, 0, stored(0, &[1]))]);
+    let id = PublisherId::new(1);
+    let tally = f
+        .intake
+        .accept(&mut f.cursors, id, &namespace, &payload, &Limits::KV_EVENTS);
+    assert_eq!(tally.of(identity), 1);
+}
+
+#[test]
+fn any_event_may_be_the_first_and_a_hole_empties_its_rank_alone() {
+    let mut f = Fixture::new();
+    assert_eq!(f.tell(1, &event(41, 0, stored(0, &[1, 2]))), [O::Stored]);
+    assert_eq!(f.tell(1, &event(42, 0, stored(2, &[1, 2, 3]))), [O::Stored]);
+    assert_eq!(f.tell(1, &event(1, 1, stored(0, &[1, 2]))), [O::Stored]);
+    assert_eq!(f.tell(1, &event(42, 0, Data::Cleared)), [O::Duplicate]);
+    assert_eq!(f.tell(1, &event(7, 0, Data::Cleared)), [O::Duplicate]);
+    assert_eq!((f.blocks(0, &[1, 2, 3]), f.blocks(1, &[1, 2, 3])), (3, 2));
+    assert_eq!(
+        f.tell(1, &event(44, 0, stored(3, &[1, 2, 3, 4]))),
+        [O::Gap, O::MissingParent]
+    );
+    assert_eq!((f.blocks(0, &[1, 2, 3]), f.blocks(1, &[1, 2, 3])), (0, 2));
+    assert_eq!(f.tell(1, &event(45, 0, stored(0, &[1]))), [O::Stored]);
+    assert_eq!(f.tell(1, &event(46, 0, removed(&[1]))), [O::Removed]);
+    assert_eq!(
+        f.tell(1, &event(47, 0, removed(&[1]))),
+        [O::Removed, O::UnknownBlock]
+    );
+    assert_eq!(
+        f.tell(1, &event(u64::MAX, 0, stored(0, &[1]))),
+        [O::Stored, O::Gap]
+    );
+    assert_eq!(f.tell(1, &event(u64::MAX, 0, Data::Cleared)), [O::Duplicate]);
+}
+
+#[test]
+fn domains_and_tiers() {
+    let mut f = Fixture::new();
+    let in_tier = |id, tier, data| RouterEvent {
+        tier,
+        ..event(id, 0, data)
+    };
+    let in_domain = |id, domain, data| RouterEvent {
+        domain,
+        ..event(id, 0, data)
+    };
+    let path = [1, 2, 3];
+    assert_eq!(
+        f.tell(1, &in_domain(1, Domain::Legacy, stored(0, &path[..1]))),
+        [O::Stored]
+    );
+    assert_eq!(
+        f.tell(1, &in_tier(2, Tier::HostPinned, stored(1, &path[..2]))),
+        [O::Stored]
+    );
+    assert_eq!(f.tell(1, &in_tier(3, Tier::Disk, stored(2, &path))), [O::Stored]);
+    assert_eq!(
+        f.tell(1, &in_tier(4, Tier::External, removed(&path))),
+        [O::OtherTier]
+    );
+    let all = Overlap {
+        device: 1,
+        host: 1,
+        disk: 1,
+    };
+    assert_eq!(f.overlap(0, &path), all);
+    for (id, domain) in [(5, Domain::CacheOwner), (6, Domain::Unknown)] {
+        assert_eq!(
+            f.tell(1, &in_domain(id, domain, Data::Cleared)),
+            [O::UnsupportedDomain]
+        );
+    }
+    assert_eq!(
+        f.tell(1, &in_domain(7, Domain::CacheOwner, stored(0, &[9]))),
+        [O::UnsupportedDomain]
+    );
+    assert_eq!((f.overlap(0, &path), f.blocks(0, &[9])), (all, 0));
+    assert_eq!(f.tell(1, &event(8, 0, Data::Cleared)), [O::Cleared]);
+    assert_eq!(f.overlap(0, &path), Overlap::default());
+    assert_eq!(
+        f.tell(1, &event(9, 0, stored(0, &path))),
+        [O::Stored],
+        "no gap in between"
+    );
+    assert_eq!(
+        f.tell(1, &in_domain(10, Domain::Legacy, Data::Cleared)),
+        [O::Cleared]
+    );
+    assert_eq!(f.overlap(0, &path), Overlap::default());
+}
+
+#[test]
+fn the_source_record_decides_who_feeds_a_rank() {
+    let workers = || {
+        [
+            worker(W, Role::Aggregated, Some(card())),
+            worker(8, Role::Aggregated, Some(card())),
+        ]
+    };
+    let first = view(workers(), &[(1, Some((W, 0))), (2, None), (3, Some((8, 0)))]);
+    let mut f = Fixture::with(&first);
+    assert_eq!(f.tell(2, &event(1, 0, stored(0, &[1]))), [O::Foreign]);
+    assert_eq!(
+        f.tell(3, &event(1, 0, stored(0, &[1]))),
+        [O::Foreign],
+        "it speaks for another worker"
+    );
+    assert_eq!(f.tell(3, &event(1, 1, stored(0, &[1]))), [O::Foreign]);
+    assert_eq!(f.tell(1, &event(1, 0, stored(0, &[1, 2]))), [O::Stored]);
+    assert_eq!(
+        f.tell(1, &event(1, 1, stored(0, &[1]))),
+        [O::Stored],
+        "another rank of its worker"
+    );
+    assert_eq!(
+        f.tell(2, &event(1, 1, stored(0, &[1]))),
+        [O::Stored],
+        "nobody is named for that rank"
+    );
+    // The record now names the second one: emptied once, and the first one is not heard any more.
+    f.intake.follow(&view(workers(), &[(1, None), (2, Some((W, 0)))]));
+    assert_eq!(f.blocks(0, &[1, 2]), 0);
+    assert_eq!(f.tell(1, &event(2, 0, stored(2, &[1, 2, 3]))), [O::Foreign]);
+    assert_eq!(f.tell(2, &event(2, 0, stored(0, &[5]))), [O::Stored]);
+    f.intake.follow(&view(workers(), &[(1, None), (2, Some((W, 0)))]));
+    assert_eq!(f.blocks(0, &[5]), 1, "the same view empties nothing");
+}
+
+#[test]
+fn without_a_record_the_latest_registered_feeds() {
+    let seen = |publishers: &[Registered]| view([worker(W, Role::Aggregated, Some(card()))], publishers);
+    let mut f = Fixture::with(&seen(&[(5, None)]));
+    assert_eq!(
+        f.tell(9, &event(1, 0, stored(0, &[1]))),
+        [O::Stored],
+        "nobody else is there"
+    );
+    assert_eq!(
+        f.tell(5, &event(1, 0, stored(0, &[2]))),
+        [O::Stored],
+        "registered before unregistered"
+    );
+    assert_eq!(f.blocks(0, &[1]), 0, "emptied at the change");
+    assert_eq!(f.tell(9, &event(2, 0, stored(0, &[1]))), [O::Foreign]);
+    f.intake.follow(&seen(&[(5, None), (3, None)]));
+    assert_eq!(f.blocks(0, &[2]), 1, "not before the new one speaks");
+    assert_eq!(f.tell(3, &event(10, 0, stored(0, &[3]))), [O::Stored]);
+    assert_eq!((f.blocks(0, &[2]), f.blocks(0, &[3])), (0, 1));
+    assert_eq!(f.tell(5, &event(2, 0, stored(0, &[2]))), [O::Foreign]);
+    assert_eq!(f.tell(3, &event(11, 0, stored(1, &[3, 4]))), [O::Stored]);
+    // The new one leaves. What the old one says now continues what it said while nobody listened.
+    f.intake.follow(&seen(&[(5, None)]));
+    assert_eq!(f.tell(5, &event(3, 0, stored(0, &[2]))), [O::Stored]);
+    assert_eq!((f.blocks(0, &[2]), f.blocks(0, &[3, 4])), (1, 0));
+}
+
+#[test]
+fn unregistered_publishers_feed_in_the_order_of_their_appearance() {
+    let mut f = Fixture::new();
+    assert_eq!(f.tell(1, &event(1, 0, stored(0, &[1]))), [O::Stored]);
+    assert_eq!(f.tell(2, &event(1, 0, stored(0, &[2]))), [O::Stored]);
+    assert_eq!(
+        f.tell(1, &event(2, 0, stored(0, &[1]))),
+        [O::Foreign],
+        "no going back"
+    );
+    assert_eq!((f.blocks(0, &[1]), f.blocks(0, &[2])), (0, 1));
+}
+
+#[test]
+fn the_same_stream_on_two_ways_is_read_once() {
+    let mut f = Fixture::new();
+    let mut other = Cursors::new(2, 100);
+    assert_eq!(f.tell(1, &event(1, 0, stored(0, &[1]))), [O::Stored]);
+    assert_eq!(f.tell(1, &event(2, 0, removed(&[1]))), [O::Removed]);
+    for late in [event(1, 0, stored(0, &[1])), event(2, 0, removed(&[1]))] {
+        assert_eq!(accept(&f.intake, &mut other, 1, &[late]), [O::Duplicate]);
+    }
+    assert_eq!(f.blocks(0, &[1]), 0);
+    // The first way is lost for long: the other one takes over, from where it is.
+    assert_eq!(f.intake.age(&f.cursors), 1);
+    assert_eq!(
+        accept(&f.intake, &mut other, 1, &[event(3, 0, stored(0, &[1]))]),
+        [O::Stored]
+    );
+    assert_eq!(f.tell(1, &event(3, 0, stored(0, &[1]))), [O::Duplicate]);
+    assert_eq!(f.tell(1, &event(4, 0, Data::Cleared)), [O::Duplicate]);
+    assert_eq!(f.blocks(0, &[1]), 1);
+}
+
+#[test]
+fn what_an_aged_or_ended_subscription_fed_is_forgotten_and_its_cursors_tell_replays() {
+    let mut f = Fixture::new();
+    f.tell_all(1, &[event(1, 0, stored(0, &[1])), event(1, 1, stored(0, &[1]))]);
+    assert_eq!(f.intake.age(&f.cursors), 2);
+    assert_eq!(f.intake.age(&f.cursors), 0, "once");
+    assert_eq!((f.blocks(0, &[1]), f.blocks(1, &[1])), (0, 0));
+    assert_eq!(f.tell(1, &event(1, 0, stored(0, &[1]))), [O::Duplicate]);
+    assert_eq!(
+        f.tell(1, &event(2, 0, stored(1, &[1, 2]))),
+        [O::MissingParent],
+        "no gap, but nothing to continue"
+    );
+    assert_eq!(f.tell(1, &event(3, 0, stored(0, &[1]))), [O::Stored]);
+    assert_eq!(f.intake.end(&mut f.cursors), 1);
+    assert!(f.cursors.is_empty());
+    assert_eq!(f.blocks(0, &[1]), 0);
+    assert_eq!(
+        f.tell(1, &event(1, 0, stored(0, &[1]))),
+        [O::Stored],
+        "a new beginning"
+    );
+}
+
+#[test]
+fn cursors_are_bounded_and_those_of_departed_ranks_make_room() {
+    let range = |start| {
+        let mut card = card();
+        card.ranks = RankRange { start, size: 3 };
+        view([worker(W, Role::Aggregated, Some(card))], &[])
+    };
+    let mut f = Fixture::with(&range(0));
+    f.cursors = Cursors::new(1, 2);
+    for (id, rank, expected) in [
+        (1, 0, O::Stored),
+        (1, 1, O::Stored),
+        (1, 2, O::OverCapacity),
+        (2, 1, O::Stored),
+    ] {
+        assert_eq!(f.tell(1, &event(id, rank, stored(0, &[1]))), [expected], "{rank}");
+    }
+    f.intake.follow(&range(2));
+    assert_eq!(f.tell(1, &event(1, 2, stored(0, &[1]))), [O::Stored]);
+    assert_eq!(f.cursors.len(), 1);
+}
+
+#[test]
+fn a_departed_rank_loses_all_and_a_new_block_size_begins_anew() {
+    let mut f = Fixture::new();
+    let sized = |block_size| {
+        let card = Card { block_size, ..card() };
+        view([worker(W, Role::Aggregated, Some(card))], &[])
+    };
+    f.tell(1, &event(1, 0, stored(0, &[1])));
+    f.intake.follow(&sized(Some(32)));
+    assert_eq!(f.blocks(0, &[1]), 0, "hashes of other blocks");
+    assert_eq!(f.tell(1, &event(2, 0, stored(0, &[1]))), [O::Stored]);
+    f.intake.follow(&sized(None));
+    assert_eq!(f.tell(1, &event(3, 0, stored(0, &[1]))), [O::UnscoredWorker]);
+    f.intake.follow(&sized(Some(32)));
+    assert_eq!(f.blocks(0, &[1]), 0);
+    f.tell(1, &event(4, 0, stored(0, &[1])));
+    f.intake.follow(&FleetView::default());
+    assert_eq!(f.intake.index().stats().ownerships, 0);
+}
+
+#[test]
+fn a_new_index_begins_empty() {
+    let mut f = Fixture::new();
+    f.tell(1, &event(1, 0, stored(0, &[1])));
+    f.intake.fill(Arc::new(Index::new(Caps::default())));
+    assert_eq!(f.blocks(0, &[1]), 0);
+    assert_eq!(f.tell(1, &event(2, 0, stored(0, &[1]))), [O::Stored]);
+    assert_eq!(f.blocks(0, &[1]), 1);
+}
+
+#[test]
+fn what_of_a_message_is_usable_is_used() {
+    let mut f = Fixture::new();
+    let good = encode(&[event(1, 0, stored(0, &[1]))]);
+    let id = PublisherId::new(1);
+    // Two events, the second of which breaks off.
+    let broken = [&[0x92], &good[1..], &good[1..good.len() - 5]].concat();
+    let tally = f
+        .intake
+        .accept(&mut f.cursors, id, &NS.into(), &broken, &Limits::KV_EVENTS);
+    let counted: Vec<_> = tally.iter().collect();
+    assert_eq!(counted, [(O::Stored, 1), (O::Refused(Unlawful::Malformed), 1)]);
+    let tally = f
+        .intake
+        .accept(&mut f.cursors, id, &NS.into(), b"\xc1", &Limits::KV_EVENTS);
+    assert_eq!(tally.of(O::Refused(Unlawful::Malformed)), 1);
+    assert_eq!(f.blocks(0, &[1]), 1);
+}
