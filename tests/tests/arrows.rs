@@ -10,7 +10,10 @@ use serde_json::Value;
 const ALLOWED: [(&str, &[&str]); 17] = [
     ("continuum-fleet", &[]),
     ("continuum-wire", &["continuum-fleet"]),
-    ("continuum-routing", &["continuum-fleet", "continuum-wire"]),
+    (
+        "continuum-routing",
+        &["continuum-fleet", "continuum-kv-index", "continuum-wire"],
+    ),
     ("continuum-kv-index", &["continuum-fleet", "continuum-wire"]),
     ("continuum-config", &["continuum-fleet"]),
     ("continuum-runtime", &[]),

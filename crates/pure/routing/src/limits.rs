@@ -40,6 +40,9 @@ pub const AWAITED_PREFILLS: usize = 65_536;
 /// whose turn it is.
 pub const STRETCHES: usize = 64;
 
+/// Blocks of one open request that others may share: the beginning of very long prompts is what they have in common.
+pub const IN_FLIGHT_BLOCKS: usize = 8192;
+
 /// Candidate entries of all models together (32 bytes each). Adapter names multiply ranks; at the cap further
 /// names of the fleet are not served, and counted.
 pub const CANDIDATES: usize = 2_097_152;

@@ -23,6 +23,7 @@ mod contest;
 mod cursor;
 mod explain;
 mod group;
+pub mod kv;
 mod table;
 mod topology;
 
@@ -35,6 +36,8 @@ pub struct Request<'a> {
     pub pools: &'a [Pool<'a>],
     /// Prompt length, see [`prompt_tokens`].
     pub prompt_tokens: u64,
+    /// The prompt's blocks and who holds them; `None`: workers are chosen by load.
+    pub prompt: Option<&'a kv::Prompt<'a>>,
     /// Workers that earlier tries of this request failed on.
     pub exclude: &'a [WorkerKey],
     /// Settings of the running config.
@@ -92,6 +95,8 @@ pub struct Pick {
     pub decode_reason: Reason,
     /// Why this prefill worker, or why none.
     pub prefill_reason: Reason,
+    /// What the rank that reads the prompt holds of it; `None` where load alone decided.
+    pub credit: Option<kv::Credit>,
     /// Worker sets (namespace, component, role) among which a frontend of the pool draws: with more than one, a
     /// correct pin may be refused by chance.
     pub sets_in_pool: u32,
@@ -127,6 +132,10 @@ pub enum Reason {
     Booked,
     /// The cursor's turn: neither samples nor bookings tell candidates apart.
     RoundRobinStale,
+    /// The cheapest by what it holds of the prompt and by the work in front of it.
+    KvAware,
+    /// It reads the prompt itself, although there are prefill workers.
+    ConditionalBypass,
     /// No prefill worker goes with this decode side.
     NoPrefillPool,
     /// Nobody could be chosen.
@@ -135,10 +144,12 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Load,
         Self::Booked,
         Self::RoundRobinStale,
+        Self::KvAware,
+        Self::ConditionalBypass,
         Self::NoPrefillPool,
         Self::NoCandidate,
     ];
@@ -150,6 +161,8 @@ impl Reason {
             Self::Load => "load",
             Self::Booked => "booked",
             Self::RoundRobinStale => "round_robin_stale",
+            Self::KvAware => "kv_aware",
+            Self::ConditionalBypass => "conditional_bypass",
             Self::NoPrefillPool => "no_prefill_pool",
             Self::NoCandidate => "no_candidate",
         }
@@ -188,6 +201,8 @@ pub struct Explained {
     pub freshness: Freshness,
     /// What speaks for or against it.
     pub standing: Standing,
+    /// What it holds of the prompt; `None` where that is not known or does not count.
+    pub credit: Option<kv::Credit>,
 }
 
 /// What speaks for or against a candidate of a dry run.

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use crate::{
     Millis,
     load::{Applied, Booking, Dispatch, Followed, Sample, Store},
-    picker::{Explained, NoPick, Pick, Pool, Request, Settings, Table, explain, pick},
+    picker::{Explained, NoPick, Pick, Pool, Request, Settings, Table, explain, kv::Prompt, pick},
 };
 
 pub(crate) const MODEL: &str = "llm";
@@ -295,10 +295,27 @@ impl Rig {
             model: &model,
             pools: &pools,
             prompt_tokens: 16,
+            prompt: None,
             exclude: &exclude,
             settings: self.settings,
         };
         pick(&self.table, &self.store, &request, self.now)
+    }
+
+    /// A pick with a known prompt, and what a dry run says of it.
+    pub(crate) fn pick_by(&self, prompt: &Prompt<'_>) -> (Result<Pick, NoPick>, Vec<Explained>) {
+        let ask = Ask::new(|ask| ask.prompt_tokens = prompt.tokens);
+        let graph = Graph::from(NS);
+        let pools = [Pool {
+            graph: &graph,
+            listed: false,
+        }];
+        let request = Request {
+            prompt: Some(prompt),
+            ..ask.request(&pools, self.settings)
+        };
+        let rows = explain(&self.table, &self.store, &request, self.now);
+        (pick(&self.table, &self.store, &request, self.now), rows)
     }
 
     pub(crate) fn ask(&self, change: impl FnOnce(&mut Ask)) -> Result<Pick, NoPick> {
@@ -377,6 +394,7 @@ impl Ask {
             model: &self.model,
             pools,
             prompt_tokens: self.prompt_tokens,
+            prompt: None,
             exclude: &[],
             settings,
         }

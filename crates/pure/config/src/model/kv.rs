@@ -28,6 +28,9 @@ pub struct Kv {
     /// How much a cached block counts against a block to compute.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub overlap_score_credit: f64,
+    /// How fast that fades on ranks that have more prefill work than the least busy one; 0: not at all.
+    #[schemars(range(min = 0.0, max = 1000.0))]
+    pub overlap_score_credit_decay: f64,
     /// How much prefill counts against decode.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub prefill_load_scale: f64,
@@ -53,6 +56,7 @@ impl Default for Kv {
             artifact_cache_dir: None,
             pinned_artifacts: Vec::new(),
             overlap_score_credit: 1.0,
+            overlap_score_credit_decay: 0.0,
             prefill_load_scale: 1.0,
             router_temperature: 0.0,
             tier_weights: TierWeights::default(),

@@ -50,9 +50,13 @@ impl Booking {
             .book_decode(blocks, pair, !pair && blocks >= STALL_BLOCKS, now);
         let mut ends_at = None;
         let prefill = pick.prefill.as_ref().map(|chosen| {
-            let (part, rate) = chosen.slot.book_prefill(tokens);
+            // What the rank holds of the prompt is no work for it.
+            let work = pick
+                .credit
+                .map_or(tokens, |credit| credit.uncached_tokens.min(tokens));
+            let (part, rate) = chosen.slot.book_prefill(work);
             if !dispatch.streamed {
-                ends_at = rate.and_then(|rate| end_by_rate(tokens, rate, now));
+                ends_at = rate.and_then(|rate| end_by_rate(work, rate, now));
             }
             (Arc::clone(&chosen.slot), part)
         });

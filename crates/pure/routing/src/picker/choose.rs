@@ -12,6 +12,7 @@ use super::{
     contest::{self, Fit, Phase, Place, Rules, is_excluded},
     cursor::Turn,
     group::{Candidate, Group},
+    kv::{self, Credit},
     table::{Model, Table},
 };
 use crate::{
@@ -52,6 +53,11 @@ pub(super) fn choose(
     now: Millis,
     turn: Turn,
 ) -> Result<Outcome, NoPick> {
+    if let Some(prompt) = request.prompt
+        && let Some(outcome) = kv::choose::choose(table, store, request, prompt, now, turn)?
+    {
+        return Ok(outcome);
+    }
     let model = table.model(request.model).ok_or(NoPick::NoModel)?;
     let groups = groups(model, request);
     if groups.is_empty() {
@@ -62,6 +68,7 @@ pub(super) fn choose(
         exclude: request.exclude,
         ties: request.settings.ties,
         turn,
+        chance: None,
     };
     let wary = !request.exclude.is_empty() || store.may_suspect(now);
     let at = AsOf::new(now, request.settings.max_staleness);
@@ -79,48 +86,92 @@ pub(super) fn choose(
     let (graph, group) = *groups.get(decode.group).ok_or(NoPick::NoCandidate)?;
     let candidate = group.decode.get(decode.index).ok_or(NoPick::NoCandidate)?;
     let worker = group.worker(candidate).ok_or(NoPick::NoCandidate)?;
-    let mut decode_chosen = chosen_of(candidate, worker);
-
-    let (mut prefill_chosen, mut prefill_reason, mut prefill_place) = (None, Reason::NoPrefillPool, None);
+    let mut prefill = None;
     if group.pairs() {
         let mut phase = PrefillPhase::new(at, request, group, worker.card.as_deref());
         let place = contest::choose(&mut phase, &[group], rules, &model.cursors.prefill);
         let (place, reason) = place.ok_or(NoPick::NoCandidate)?;
-        let candidate = group.prefill.get(place.index).ok_or(NoPick::NoCandidate)?;
-        let worker = group.worker(candidate).ok_or(NoPick::NoCandidate)?;
-        let mut chosen = chosen_of(candidate, worker);
-        if chosen.rank.is_none() || decode_chosen.rank.is_none() {
-            // A frontend lends the decode rank to a prefill worker without one: both are sent, or neither.
-            (chosen.rank, decode_chosen.rank) = (None, None);
-        }
-        (prefill_chosen, prefill_reason, prefill_place) = (Some(chosen), reason, Some(place.index));
+        prefill = Some(Side { place, reason });
     }
-    let in_pool = || {
-        groups
-            .iter()
-            .filter(|(other, _)| *other == graph)
-            .map(|(_, group)| group)
-    };
-    let decode_sets: u32 = in_pool().map(|group| group.decode_sets).sum();
-    let prefill_sets: u32 = in_pool().map(|group| group.prefill_sets).sum();
-    let pick = Pick {
-        graph: graph.clone(),
-        sets_in_pool: if prefill_chosen.is_some() {
-            decode_sets.max(prefill_sets)
-        } else {
-            decode_sets
+    Found {
+        groups: &groups,
+        graph,
+        group,
+        decode: Side {
+            place: decode,
+            reason: decode_reason,
         },
-        router_config: worker.card.as_ref().is_some_and(|card| card.has_router_config),
-        decode: decode_chosen,
-        prefill: prefill_chosen,
-        decode_reason,
-        prefill_reason,
-    };
-    Ok(Outcome {
-        pick,
-        decode,
-        prefill: prefill_place,
-    })
+        prefill,
+        credit: None,
+    }
+    .outcome()
+}
+
+/// Who was found, before it is a pick.
+pub(super) struct Found<'t> {
+    /// All groups that the request may use.
+    pub(super) groups: &'t [(&'t Graph, &'t Group)],
+    pub(super) graph: &'t Graph,
+    /// The group of the chosen ones.
+    pub(super) group: &'t Group,
+    pub(super) decode: Side,
+    pub(super) prefill: Option<Side>,
+    pub(super) credit: Option<Credit>,
+}
+
+/// One side of what was found.
+#[derive(Clone, Copy)]
+pub(super) struct Side {
+    pub(super) place: Place,
+    pub(super) reason: Reason,
+}
+
+impl Found<'_> {
+    /// The pick.
+    pub(super) fn outcome(self) -> Result<Outcome, NoPick> {
+        let chosen = |from: &[Candidate], side: &Side| {
+            let candidate = from.get(side.place.index)?;
+            Some(chosen_of(candidate, self.group.worker(candidate)?))
+        };
+        let mut decode = chosen(&self.group.decode, &self.decode).ok_or(NoPick::NoCandidate)?;
+        let mut prefill = None;
+        if let Some(side) = &self.prefill {
+            let mut chosen = chosen(&self.group.prefill, side).ok_or(NoPick::NoCandidate)?;
+            if chosen.rank.is_none() || decode.rank.is_none() {
+                // A frontend lends the decode rank to a prefill worker without one: both are sent, or neither.
+                (chosen.rank, decode.rank) = (None, None);
+            }
+            prefill = Some(chosen);
+        }
+        let in_pool = || {
+            self.groups
+                .iter()
+                .filter(|(other, _)| *other == self.graph)
+                .map(|(_, group)| group)
+        };
+        let decode_sets: u32 = in_pool().map(|group| group.decode_sets).sum();
+        let prefill_sets: u32 = in_pool().map(|group| group.prefill_sets).sum();
+        let card = decode.worker.card.as_ref();
+        let pick = Pick {
+            graph: self.graph.clone(),
+            sets_in_pool: if prefill.is_some() {
+                decode_sets.max(prefill_sets)
+            } else {
+                decode_sets
+            },
+            router_config: card.is_some_and(|card| card.has_router_config),
+            decode,
+            prefill,
+            decode_reason: self.decode.reason,
+            prefill_reason: self.prefill.map_or(Reason::NoPrefillPool, |side| side.reason),
+            credit: self.credit,
+        };
+        Ok(Outcome {
+            pick,
+            decode: self.decode.place,
+            prefill: self.prefill.map(|side| side.place.index),
+        })
+    }
 }
 
 fn chosen_of(candidate: &Candidate, worker: &Arc<Worker>) -> Chosen {
@@ -180,12 +231,12 @@ impl Phase for DecodePhase<'_> {
     }
 
     #[inline]
-    fn read(&self, candidate: &Candidate) -> Reading {
+    fn read(&self, _group: &Group, candidate: &Candidate) -> Reading {
         candidate.slot.decode(self.at)
     }
 
     #[inline]
-    fn cost(&mut self, candidate: &Candidate, backlog: u64) -> f64 {
+    fn cost(&mut self, _group: &Group, candidate: &Candidate, backlog: u64) -> f64 {
         if self.blocks.0 != candidate.block_size {
             let size = u64::from(candidate.block_size.max(1));
             self.blocks = (candidate.block_size, self.prompt_tokens.div_ceil(size));
@@ -254,12 +305,12 @@ impl Phase for PrefillPhase {
     }
 
     #[inline]
-    fn read(&self, candidate: &Candidate) -> Reading {
+    fn read(&self, _group: &Group, candidate: &Candidate) -> Reading {
         candidate.slot.prefill(self.at)
     }
 
     #[inline]
-    fn cost(&mut self, candidate: &Candidate, backlog: u64) -> f64 {
+    fn cost(&mut self, _group: &Group, candidate: &Candidate, backlog: u64) -> f64 {
         to_f64(backlog.saturating_add(self.own)) / candidate.capacity * self.factor(candidate).unwrap_or(1.0)
     }
 

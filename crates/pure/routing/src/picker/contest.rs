@@ -14,6 +14,7 @@ use super::{
     Reason, Ties,
     cursor::{Cursor, Turn},
     group::{Candidate, Group},
+    kv::Credit,
 };
 use crate::{
     limits::STRETCHES,
@@ -25,9 +26,17 @@ pub(super) trait Phase {
     /// The candidates of a group that take part.
     fn candidates<'g>(&self, group: &'g Group) -> &'g [Candidate];
     /// Samples and bookings of a candidate.
-    fn read(&self, candidate: &Candidate) -> Reading;
-    /// The cost of a candidate with this backlog; its capacity is known.
-    fn cost(&mut self, candidate: &Candidate, backlog: u64) -> f64;
+    fn read(&self, group: &Group, candidate: &Candidate) -> Reading;
+    /// Whether the candidate has a cost.
+    fn is_defined(&self, candidate: &Candidate) -> bool {
+        candidate.capacity > 0.0
+    }
+    /// The cost of a candidate with this backlog, if it has one.
+    fn cost(&mut self, group: &Group, candidate: &Candidate, backlog: u64) -> f64;
+    /// What is known of the prompt at a candidate.
+    fn credit(&self, _group: &Group, _candidate: &Candidate) -> Option<Credit> {
+        None
+    }
     /// Whether every candidate of the group can take part, as far as the rest of the pick goes.
     fn all_fit(&self, group: &Group) -> bool;
     /// Whether the candidate can take part, depending on the rest of the pick.
@@ -56,6 +65,16 @@ pub(super) struct Rules<'a> {
     pub(super) exclude: &'a [WorkerKey],
     pub(super) ties: Ties,
     pub(super) turn: Turn,
+    pub(super) chance: Option<Chance>,
+}
+
+/// A choice by chance: the cheaper, the likelier.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chance {
+    /// Above 0; the higher, the less cost counts.
+    pub(super) temperature: f64,
+    /// A random number in `0.0..1.0`.
+    pub(super) drawn: f64,
 }
 
 /// Chooses one candidate of one phase.
@@ -100,6 +119,11 @@ pub(super) fn choose(
         } else {
             Reason::Booked
         };
+    }
+    if let Some(chance) = rules.chance
+        && let Some(place) = sample(phase, groups, rules, pass, chance)
+    {
+        return Some((place, reason));
     }
     let turn = cursor.among(tally.count, rules.ties, rules.turn);
     let (from, nth) = tally.stretch_of(turn);
@@ -222,7 +246,7 @@ fn scan(phase: &mut impl Phase, groups: &[&Group], rules: Rules<'_>, pass: Pass,
                 (stretch, left) = (stretch + 1, tally.stretch);
             }
             left -= 1;
-            let reading = phase.read(candidate);
+            let reading = phase.read(group, candidate);
             if !everybody || reading.suspect {
                 match standing(phase, group, candidate, &reading, rules) {
                     Fit::Yes => {}
@@ -235,10 +259,10 @@ fn scan(phase: &mut impl Phase, groups: &[&Group], rules: Rules<'_>, pass: Pass,
                 }
             }
             tally.present += 1;
-            let defined = candidate.capacity > 0.0;
+            let defined = phase.is_defined(candidate);
             tally.undefined |= !defined;
             tally.fresh |= defined && reading.sample == Freshness::Fresh;
-            if let Some(cost) = cost(phase, candidate, &reading, pass) {
+            if let Some(cost) = cost(phase, group, candidate, &reading, pass) {
                 tally.offer(
                     cost,
                     Place {
@@ -274,12 +298,12 @@ fn find(
         start += candidates.len();
         let mine = candidates.iter().enumerate().take(high).skip(low);
         for (index, candidate) in mine {
-            let reading = phase.read(candidate);
+            let reading = phase.read(group, candidate);
             let fit = standing(phase, group, candidate, &reading, rules);
             if fit == Fit::No || (fit == Fit::Suspect && !pass.suspects) {
                 continue;
             }
-            if cost(phase, candidate, &reading, pass).is_some_and(|cost| cost <= best) {
+            if cost(phase, group, candidate, &reading, pass).is_some_and(|cost| cost <= best) {
                 if left == 0 {
                     return Some(Place {
                         group: group_index,
@@ -291,6 +315,55 @@ fn find(
         }
     }
     None
+}
+
+/// Draws one of those that have a cost in this pass: `exp(-(cost - least) / (range * temperature))` is its weight, as
+/// upstream, so that the unit of the costs does not matter.
+fn sample(
+    phase: &mut impl Phase,
+    groups: &[&Group],
+    rules: Rules<'_>,
+    pass: Pass,
+    chance: Chance,
+) -> Option<Place> {
+    let mut costs = Vec::new();
+    for (group_index, group) in groups.iter().enumerate() {
+        for (index, candidate) in phase.candidates(group).iter().enumerate() {
+            let reading = phase.read(group, candidate);
+            let fit = standing(phase, group, candidate, &reading, rules);
+            if fit == Fit::No || (fit == Fit::Suspect && !pass.suspects) {
+                continue;
+            }
+            let cost = cost(phase, group, candidate, &reading, pass).filter(|cost| cost.is_finite());
+            let place = Place {
+                group: group_index,
+                index,
+            };
+            costs.extend(cost.map(|cost| (cost, place)));
+        }
+    }
+    let least = costs.iter().map(|(cost, _)| *cost).fold(f64::INFINITY, f64::min);
+    let most = costs
+        .iter()
+        .map(|(cost, _)| *cost)
+        .fold(f64::NEG_INFINITY, f64::max);
+    let scale = (most - least) * chance.temperature;
+    let weight = |cost: f64| {
+        if scale > 0.0 {
+            (-(cost - least) / scale).exp()
+        } else {
+            1.0
+        }
+    };
+    let total: f64 = costs.iter().map(|(cost, _)| weight(*cost)).sum();
+    let mut left = chance.drawn * total;
+    for (cost, place) in &costs {
+        left -= weight(*cost);
+        if left < 0.0 {
+            return Some(*place);
+        }
+    }
+    costs.last().map(|(_, place)| *place)
 }
 
 /// Whether a candidate takes part.
@@ -312,10 +385,16 @@ fn standing(
 
 /// The cost of a candidate in a pass, if it has one.
 #[inline]
-fn cost(phase: &mut impl Phase, candidate: &Candidate, reading: &Reading, pass: Pass) -> Option<f64> {
+fn cost(
+    phase: &mut impl Phase,
+    group: &Group,
+    candidate: &Candidate,
+    reading: &Reading,
+    pass: Pass,
+) -> Option<f64> {
     let backlog = match pass.mode {
         Mode::Everybody => return Some(0.0),
-        _ if candidate.capacity <= 0.0 => return None,
+        _ if !phase.is_defined(candidate) => return None,
         Mode::Booked => reading.open,
         Mode::Informed if reading.stalled && !pass.stalled => return None,
         Mode::Informed => match reading.sample {
@@ -324,5 +403,5 @@ fn cost(phase: &mut impl Phase, candidate: &Candidate, reading: &Reading, pass: 
             Freshness::Stale => return None,
         },
     };
-    Some(phase.cost(candidate, backlog))
+    Some(phase.cost(group, candidate, backlog))
 }

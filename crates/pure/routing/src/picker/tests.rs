@@ -3,3 +3,4 @@
 mod choice;
 mod fleet;
 mod naive;
+mod prompt;

@@ -89,6 +89,7 @@ fn picture(table: &Table, store: &Store) -> (Vec<Served>, Rows) {
             model: &model,
             pools: &pools,
             prompt_tokens: 64,
+            prompt: None,
             exclude: &[],
             settings: Settings::default(),
         };

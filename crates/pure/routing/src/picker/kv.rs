@@ -1,0 +1,141 @@
+//! Picks that know the prompt's blocks: each rank is credited with the prefix that it holds.
+//!
+//! Whoever reads the prompt is chosen first (the prefill worker of a pair, or a worker that serves alone), by blocks
+//! still to compute and work in front of them; then, in its namespace, the decode worker by load. Costs are in blocks
+//! and are those of Dynamo's own router; see `docs/adr/` for where they differ.
+
+use continuum_fleet::view::Worker;
+use continuum_kv_index::{Matches, Overlap};
+
+pub use self::in_flight::{Entry, InFlight};
+
+pub(super) mod choose;
+mod cost;
+mod in_flight;
+
+/// A prompt whose blocks are known.
+#[derive(Clone, Copy, Debug)]
+pub struct Prompt<'a> {
+    /// Its length, tokens.
+    pub tokens: u64,
+    /// Who holds what of it, for each block size that candidates have.
+    pub held: &'a [Held],
+    /// How overlap counts.
+    pub settings: Settings,
+    /// Two random numbers in `0.0..1.0`, for choices by chance (`temperature`).
+    pub chance: [f64; 2],
+}
+
+/// What ranks hold of a prompt, as blocks of one size.
+#[derive(Debug)]
+pub struct Held {
+    /// Tokens in a block.
+    pub block_size: u32,
+    /// What ranks hold in their caches.
+    pub cached: Matches,
+    /// What requests of this router hold there now, whether or not the cache keeps it.
+    pub in_flight: Matches,
+}
+
+/// How overlap counts. The fields are those of `dynamo.kv`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Worth of a cached block in device memory against one to compute.
+    pub overlap_score_credit: f64,
+    /// How fast that worth fades on ranks with more prefill work than the least busy one; 0: not at all.
+    pub overlap_score_credit_decay: f64,
+    /// Weight of prefill against decode.
+    pub prefill_load_scale: f64,
+    /// 0: the cheapest. Above: chance, the more the higher.
+    pub temperature: f64,
+    /// Worth of a block by where it lies.
+    pub tiers: Tiers,
+    /// Whether decode workers may read a prompt themselves.
+    pub bypass: Option<Bypass>,
+}
+
+/// Worth of a cached block by where it lies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tiers {
+    /// In the memory of the accelerator; `overlap_score_credit` comes on top.
+    pub device: f64,
+    /// In the memory of the host.
+    pub host: f64,
+    /// On disk.
+    pub disk: f64,
+}
+
+/// When a decode worker reads a prompt itself, although there are prefill workers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bypass {
+    /// What decides.
+    pub policy: BypassPolicy,
+    /// Uncached tokens below which a prompt is short.
+    pub eff_isl_threshold: u64,
+    /// Uncached share below which a prompt is mostly cached.
+    pub eff_isl_ratio_threshold: f64,
+    /// Backlog of the chosen prefill rank, as a share of its `max_num_batched_tokens`, above which it is busy.
+    pub prefill_busy_threshold: Option<f64>,
+    /// Share of a decode rank's blocks above which it takes no prompt to read.
+    pub decode_busy_threshold: Option<f64>,
+}
+
+/// What decides a bypass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BypassPolicy {
+    /// The length of what is not cached.
+    IslBounding,
+    /// The load of the prefill rank.
+    PrefillLoad,
+    /// Either.
+    IslOrLoad,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            overlap_score_credit: 1.0,
+            overlap_score_credit_decay: 0.0,
+            prefill_load_scale: 1.0,
+            temperature: 0.0,
+            tiers: Tiers {
+                device: 1.0,
+                host: 0.75,
+                disk: 0.25,
+            },
+            bypass: None,
+        }
+    }
+}
+
+/// What was known of the prompt at the rank that reads it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Credit {
+    /// Blocks that it holds.
+    pub overlap: Overlap,
+    /// Blocks that this credits, by tier and settings.
+    pub blocks: f64,
+    /// Prompt tokens that it has to compute.
+    pub uncached_tokens: u64,
+}
+
+impl Prompt<'_> {
+    /// What is known for the blocks of a worker; `None` when its block size was not hashed.
+    pub(super) fn held(&self, block_size: u32) -> Option<&Held> {
+        self.held.iter().find(|held| held.block_size == block_size)
+    }
+}
+
+/// Block sizes that workers of a model have, for hashing a prompt: each once, the most common first.
+#[must_use]
+pub fn block_sizes<'w>(workers: impl Iterator<Item = &'w Worker>) -> Vec<u32> {
+    let mut sizes: Vec<(u32, usize)> = Vec::new();
+    for size in workers.filter_map(|worker| worker.card.as_ref()?.block_size) {
+        match sizes.iter_mut().find(|(known, _)| *known == size) {
+            Some((_, count)) => *count += 1,
+            None => sizes.push((size, 1)),
+        }
+    }
+    sizes.sort_by_key(|(size, count)| (std::cmp::Reverse(*count), *size));
+    sizes.into_iter().map(|(size, _)| size).collect()
+}
