@@ -138,6 +138,7 @@ impl<'a> Selection<'a> {
             model: self.model(),
             pools,
             prompt_tokens: self.prompt_tokens(),
+            prompt: None,
             exclude,
             settings: self.live.picker,
         }
@@ -174,6 +175,7 @@ pub(crate) fn explain(
         model: looked_up,
         pools: if usable.is_empty() { &all } else { &usable },
         prompt_tokens,
+        prompt: None,
         exclude: &[],
         settings: live.picker,
     };

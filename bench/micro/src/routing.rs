@@ -184,6 +184,7 @@ impl Fleet {
             model: &self.model,
             pools: &pools,
             prompt_tokens: 1_000,
+            prompt: None,
             exclude: &[],
             settings: Settings::default(),
         };

@@ -188,6 +188,7 @@ impl Router {
             model: &self.model,
             pools: &pools,
             prompt_tokens: 1_000,
+            prompt: None,
             exclude: &[],
             settings: Settings::default(),
         };
