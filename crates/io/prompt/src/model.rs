@@ -275,4 +275,6 @@ struct NamedTemplate {
 }
 
 #[cfg(test)]
+mod goldens;
+#[cfg(test)]
 pub(crate) mod tests;
