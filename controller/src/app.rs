@@ -19,7 +19,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use prometheus::{IntGauge, Registry};
+use prometheus::IntGauge;
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -33,7 +33,8 @@ use crate::{
     fleet::Fleets,
     health::{self, Health},
     leader::Election,
-    push::{self, Hub, Server},
+    metrics::Metrics,
+    push::{Hub, Server},
     routerconfig::{
         Settings,
         reconcile::{self, Context},
@@ -130,7 +131,7 @@ async fn client(cli: &Cli) -> Result<Client, Error> {
 pub async fn start(cli: &Cli, client: Client, spawner: &Spawner) -> Result<Arc<Hub>, Error> {
     let io = |what| move |source| Error::Io { what, source };
     let host = host(&cli.push_endpoint).ok_or_else(|| Error::Endpoint(cli.push_endpoint.clone()))?;
-    let registry = Registry::new();
+    let metrics = Metrics::new()?;
     let listener = TcpListener::bind(cli.push_address)
         .await
         .map_err(io("--push-address"))?;
@@ -138,14 +139,14 @@ pub async fn start(cli: &Cli, client: Client, spawner: &Spawner) -> Result<Arc<H
         .await
         .map_err(io("--health-address"))?;
     let epoch = Epoch::from_raw(rand::random());
-    let hub = Hub::new(&*cli.pod_name, epoch, push::Metrics::register(&registry)?);
+    let hub = Hub::new(&*cli.pod_name, epoch, metrics.push);
 
     let (election, leads) = Election::new(client.clone(), &cli.pod_namespace, &cli.lease, &cli.pod_name);
     spawner.essential("leader election", |stop| async move {
         election.run(stop).await;
         Ok(())
     });
-    follow_leadership(spawner, leads.clone(), &hub, &registry)?;
+    follow_leadership(spawner, leads.clone(), &hub, metrics.leader);
     let serving = certificates(cli, &client, &host, leads.clone(), spawner);
     push_server(spawner, listener, &hub, client.clone(), serving.clone());
 
@@ -157,13 +158,17 @@ pub async fn start(cli: &Cli, client: Client, spawner: &Spawner) -> Result<Arc<H
     let context = Context {
         client,
         hub: Arc::clone(&hub),
-        fleets: Arc::new(Mutex::new(Fleets::new(Arc::clone(&hub), credentials))),
+        fleets: Arc::new(Mutex::new(Fleets::new(
+            Arc::clone(&hub),
+            credentials,
+            metrics.sources,
+        ))),
         settings: Settings::of(cli),
         served: cli.served(),
         leads,
         serving: serving.clone(),
         listed,
-        metrics: reconcile::Metrics::register(&registry)?,
+        metrics: metrics.reconcile,
         instance: cli.pod_name.clone(),
     };
     spawner.essential("reconcile", |stop| async move {
@@ -171,7 +176,7 @@ pub async fn start(cli: &Cli, client: Client, spawner: &Spawner) -> Result<Arc<H
         Ok(())
     });
     let health = Health {
-        registry,
+        registry: metrics.registry,
         serving,
         listed: listed_once,
     };
@@ -188,17 +193,7 @@ pub async fn start(cli: &Cli, client: Client, spawner: &Spawner) -> Result<Arc<H
     Ok(hub)
 }
 
-fn follow_leadership(
-    spawner: &Spawner,
-    mut leads: watch::Receiver<bool>,
-    hub: &Arc<Hub>,
-    registry: &Registry,
-) -> Result<(), prometheus::Error> {
-    let gauge = IntGauge::new(
-        "continuum_controller_leader",
-        "1 while this replica writes to the API server",
-    )?;
-    registry.register(Box::new(gauge.clone()))?;
+fn follow_leadership(spawner: &Spawner, mut leads: watch::Receiver<bool>, hub: &Arc<Hub>, gauge: IntGauge) {
     let hub = Arc::clone(hub);
     spawner.essential("leadership", |stop| async move {
         stop.run_until_cancelled(async {
@@ -214,7 +209,6 @@ fn follow_leadership(
         .await;
         Ok(())
     });
-    Ok(())
 }
 
 fn certificates(

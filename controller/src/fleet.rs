@@ -3,6 +3,8 @@
 //! What makes a source: its kind, the Kubernetes namespace, the way names match, its limits and, for Pods, the models.
 //! The Dynamo namespaces of all its users are followed together; each user is shown its own.
 
+mod metrics;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use continuum_config::{
@@ -16,6 +18,8 @@ use continuum_runtime::{cell::Cell, tasks::Tasks};
 use prometheus::Registry;
 use tokio::sync::watch;
 
+pub use self::metrics::Metrics;
+use self::metrics::Shown;
 use crate::push::{Fleet, Hub, Key, SourceId};
 
 /// How long a source may take to stop.
@@ -29,6 +33,7 @@ struct Place(Wanted);
 pub struct Fleets {
     hub: Arc<Hub>,
     credentials: Credentials,
+    metrics: Metrics,
     sources: Vec<Source>,
     changed: watch::Sender<u64>,
 }
@@ -46,10 +51,11 @@ struct Source {
 impl Fleets {
     /// None yet; all are read with these credentials.
     #[must_use]
-    pub fn new(hub: Arc<Hub>, credentials: Credentials) -> Self {
+    pub fn new(hub: Arc<Hub>, credentials: Credentials, metrics: Metrics) -> Self {
         Self {
             hub,
             credentials,
+            metrics,
             sources: Vec::new(),
             changed: watch::Sender::new(0),
         }
@@ -140,6 +146,7 @@ impl Fleets {
                 fleet: discovery.fleet(),
                 status: Arc::clone(&status),
                 changed: self.changed.clone(),
+                shown: self.metrics.clone().source(),
             };
             |stop| async move {
                 stop.run_until_cancelled(publisher.run()).await;
@@ -213,15 +220,17 @@ struct Publisher {
     fleet: Arc<Cell<FleetView>>,
     status: Arc<Cell<Status>>,
     changed: watch::Sender<u64>,
+    shown: Shown,
 }
 
 impl Publisher {
-    async fn run(self) {
+    async fn run(mut self) {
         let (mut views, mut states) = (self.fleet.subscribe(), self.status.subscribe());
         loop {
             views.borrow_and_update();
             states.borrow_and_update();
             let status = self.status.load();
+            self.shown.update(&status);
             self.hub.set_source_state(self.id, state_of(&status));
             // Before the first full list there is nothing that a router should take for the fleet.
             if status.first_sync {

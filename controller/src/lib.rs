@@ -7,6 +7,7 @@ pub mod cli;
 pub mod fleet;
 pub mod health;
 pub mod leader;
+pub mod metrics;
 pub mod push;
 pub mod routerconfig;
 pub mod status;

@@ -78,9 +78,6 @@ pub struct RoleStatus {
     /// Ready ones: requests may go there.
     #[serde(default)]
     pub ready: i32,
-    /// Ones that are registered and not ready, where the source tells.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_ready: Option<i32>,
 }
 
 /// The routers, counted.

@@ -83,7 +83,7 @@ const ALLOWED: [(&str, &[&str]); 17] = [
             "continuum-config",
         ],
     ),
-    ("continuum-tests", &["continuum-router"]),
+    ("continuum-tests", &["continuum-controller", "continuum-router"]),
 ];
 
 /// Libraries that touch a foreign system, and the crates that may use them outside their tests.

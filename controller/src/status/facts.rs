@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use continuum_crds::conditions::Reason;
+use continuum_fleet::Refused;
 use continuum_messages::{ConfigId, Digest, push};
 
 /// Everything that is known of one `RouterConfig` at one moment.
@@ -85,8 +86,8 @@ pub enum Fleet {
         view: Option<Digest>,
         /// That view, counted.
         counts: push::FleetCounts,
-        /// Records that a cap keeps out of it.
-        refused: u64,
+        /// What is kept out of it, or is in it as it was before.
+        refused: Refused,
     },
 }
 

@@ -6,6 +6,7 @@ use continuum_crds::{
     conditions::{ConditionType, Reason},
     status::{FleetStatus, RoleStatus, RouterConfigStatus, RoutersStatus, WorkersStatus},
 };
+use continuum_fleet::EventKind;
 use continuum_messages::push;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -353,11 +354,18 @@ fn degraded(facts: &Facts, fleet: Reason) -> Finding {
         ));
     }
     if let Fleet::Pushed { refused, .. } = &facts.fleet
-        && *refused > 0
+        && !refused.is_empty()
     {
+        let kinds: Vec<String> = refused
+            .iter()
+            .map(|(kind, count)| format!("{count} {}", refusal(kind)))
+            .collect();
         wrong.push((
             Reason::RecordsRefused,
-            format!("{refused} records of the fleet are kept out of the view"),
+            format!(
+                "records of the fleet are not used, or not as they are now: {}",
+                kinds.join(", ")
+            ),
         ));
     }
     if let Some(counts) = facts.counts().filter(|_| fleet == Reason::Synced) {
@@ -424,6 +432,22 @@ fn degraded(facts: &Facts, fleet: Reason) -> Finding {
     match wrong.first() {
         Some((reason, _)) => (*reason, message),
         None => (Reason::AsExpected, "nothing that users would notice".to_owned()),
+    }
+}
+
+/// What is wrong with records of a kind.
+const fn refusal(kind: EventKind) -> &'static str {
+    match kind {
+        EventKind::Malformed => "malformed",
+        EventKind::Duplicate => "claimed twice",
+        EventKind::Mismatch => "that contradict themselves",
+        EventKind::OverCapacity => "beyond a cap",
+        EventKind::Refused => "of no pod that is known",
+        EventKind::Put
+        | EventKind::Delete
+        | EventKind::Resync
+        | EventKind::Unsupported
+        | EventKind::Restart => "unknown",
     }
 }
 
@@ -508,10 +532,7 @@ fn fleet_counts(facts: &Facts) -> Option<FleetStatus> {
         Fleet::Pushed { source, .. } => source.kind.clone(),
     };
     let counts = facts.counts().cloned().unwrap_or_default();
-    let ready = |of: u32| RoleStatus {
-        ready: number(of),
-        not_ready: None,
-    };
+    let ready = |of: u32| RoleStatus { ready: number(of) };
     Some(FleetStatus {
         source,
         workers: WorkersStatus {

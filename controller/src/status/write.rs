@@ -216,9 +216,10 @@ impl Writer {
                 .as_ref()
                 .map(|published| counts(&published.view))
                 .unwrap_or_default(),
-            refused: published
-                .as_ref()
-                .map_or(0, |published| published.view.capped.records),
+            refused: status
+                .as_deref()
+                .map(|status| status.refused.clone())
+                .unwrap_or_default(),
         }
     }
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod children;
+mod degraded;
 mod deletion;
 mod outage;
 mod quiet;

@@ -411,12 +411,20 @@ async fn the_catalogue_of_metrics_is_what_is_scraped() {
 
 #[test]
 fn the_reference_of_metrics_is_current() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/metrics.md");
-    assert_eq!(
-        fs::read_to_string(page).unwrap(),
-        continuum_tests::metrics::page(),
-        "run `make generate`"
-    );
+    let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference");
+    for (name, page) in [
+        ("metrics.md", continuum_tests::metrics::page()),
+        (
+            "controller-metrics.md",
+            continuum_tests::metrics::controller_page().unwrap(),
+        ),
+    ] {
+        assert_eq!(
+            fs::read_to_string(pages.join(name)).unwrap(),
+            page,
+            "run `make generate`"
+        );
+    }
 }
 
 /// Whoever watches the drain is answered to its end.

@@ -1,3 +1,4 @@
+use continuum_fleet::Refused;
 use continuum_messages::{ConfigId, Digest};
 
 use super::*;
@@ -61,7 +62,7 @@ fn well() -> Facts {
             source: source(),
             view: Some(Digest::of(b"view")),
             counts: fleet_counts(),
-            refused: 0,
+            refused: Refused::default(),
         },
         rollout: Some(Rollout {
             desired: 2,
@@ -248,7 +249,7 @@ const CASES: &[(Reason, Change)] = &[
     }),
     (Reason::RecordsRefused, |facts| {
         if let Fleet::Pushed { refused, .. } = &mut facts.fleet {
-            *refused = 2;
+            refused.add(EventKind::Duplicate, 2);
         }
     }),
     (Reason::NoModels, |facts| counts_of(facts).models = 0),

@@ -6,7 +6,7 @@ use std::{
 };
 
 use continuum_fleet::{
-    EventKind, Note, Notes, Reducer, ids::Graph, limits::Limits, notes::Level, view::FleetView,
+    EventKind, Note, Notes, Reducer, Refused, ids::Graph, limits::Limits, notes::Level, view::FleetView,
 };
 use continuum_runtime::cell::Cell;
 use jiff::Timestamp;
@@ -27,6 +27,8 @@ pub(crate) struct Feed {
     mirror: Option<Mirror>,
     /// Kinds of losses that the log has, until a full list is without them.
     said: BTreeSet<EventKind>,
+    /// What is kept out now: by the source, since the last full list, and by the reducer.
+    refused: [Refused; 3],
 }
 
 /// A feed that its watcher and the supervisor share.
@@ -46,6 +48,7 @@ impl SharedFeed {
             metrics,
             mirror,
             said: BTreeSet::new(),
+            refused: Default::default(),
         })))
     }
 
@@ -83,11 +86,15 @@ impl Feed {
                 self.said.remove(&kind);
             }
         }
-        self.lost(seed.lost);
-        self.report(&seed.notes);
+        let [of_source, lost, of_reducer] = &mut self.refused;
+        *of_source = seed.refused;
+        *lost = Refused::default();
         let notes = self
             .reducer
             .reset(seed.entries.iter().map(|(k, v)| (k, v)), Timestamp::now());
+        *of_reducer = self.reducer.refused();
+        self.lost(seed.lost);
+        self.report(&seed.notes);
         self.report(&notes);
         if let Some(mirror) = &mut self.mirror {
             mirror.reset(seed.entries);
@@ -98,11 +105,16 @@ impl Feed {
     pub(crate) fn apply(&mut self, batch: Batch) {
         self.lost(batch.lost);
         self.report(&batch.notes);
+        let [of_source, _, of_reducer] = &mut self.refused;
+        if let Some(refused) = batch.refused {
+            *of_source = refused;
+        }
         let now = Timestamp::now();
         if let Some(mirror) = &mut self.mirror {
             batch.changes.iter().for_each(|change| mirror.apply(change));
         }
         let notes = self.reducer.apply_all(batch.changes, now);
+        *of_reducer = self.reducer.refused();
         self.report(&notes);
     }
 
@@ -128,6 +140,12 @@ impl Feed {
         self.reducer.wants_reset()
     }
 
+    /// What is kept out of the view now, or is in it as it was before.
+    pub(crate) fn refused(&self) -> Refused {
+        let [of_source, lost, of_reducer] = &self.refused;
+        of_source.clone().and(lost).and(of_reducer)
+    }
+
     /// Where the view is kept on disk, if it is.
     pub(crate) const fn mirror(&mut self) -> Option<&mut Mirror> {
         self.mirror.as_mut()
@@ -145,6 +163,8 @@ impl Feed {
                 continue;
             }
             self.metrics.count(kind, count);
+            let [_, lost, _] = &mut self.refused;
+            lost.add(kind, count);
             if self.said.insert(kind) {
                 tracing::warn!(
                     kind = kind.as_str(),

@@ -98,7 +98,11 @@ async fn pass<S: Source>(
             why: lost.to_string(),
         });
     }
-    outlet.feed.lock().publish();
+    let refused = {
+        let feed = outlet.feed.lock();
+        feed.publish();
+        feed.refused()
+    };
     let up = Instant::now();
     let renewed = outlet.status.load().connected;
     outlet.metrics.resynced(outlet.kind, up - began);
@@ -108,6 +112,7 @@ async fn pass<S: Source>(
         status.first_sync = true;
         status.stale = false;
         status.last_error = None;
+        status.refused = refused;
     });
     let (source, took_ms) = (
         outlet.kind.as_str(),
@@ -118,7 +123,7 @@ async fn pass<S: Source>(
     } else {
         tracing::info!(source, records, took_ms, "discovery is in sync");
     }
-    let end = follow(watch, &outlet.feed, up + backoff.max()).await;
+    let end = follow(watch, outlet, up + backoff.max()).await;
     // Sessions that end by plan are sound, however long failures may wait.
     backoff.session_ended_after(up.elapsed(), backoff.max().min(WATCH_LENGTH));
     said.clear();
@@ -129,7 +134,8 @@ async fn pass<S: Source>(
 ///
 /// Not before `may_relist` is the list read again for a cap's sake: a fleet that stays at its cap must not be
 /// listed over and over.
-async fn follow(mut watch: impl Watch, feed: &SharedFeed, may_relist: Instant) -> End {
+async fn follow(mut watch: impl Watch, outlet: &Outlet, may_relist: Instant) -> End {
+    let feed = &outlet.feed;
     loop {
         let mut batch = match watch.next().await {
             Ok(batch) => batch,
@@ -150,11 +156,14 @@ async fn follow(mut watch: impl Watch, feed: &SharedFeed, may_relist: Instant) -
                 None => break None,
             }
         };
-        let wants_reset = {
+        let (wants_reset, refused) = {
             let feed = feed.lock();
             feed.publish();
-            feed.wants_reset()
+            (feed.wants_reset(), feed.refused())
         };
+        if outlet.status.read().refused != refused {
+            outlet.status.update(|status| status.refused = refused);
+        }
         if let Some(error) = failed {
             return End::Failed(error);
         }

@@ -4,7 +4,7 @@
 
 use std::future::Future;
 
-use continuum_fleet::{Change, Notes};
+use continuum_fleet::{Change, Notes, Refused};
 
 use crate::error::Error;
 
@@ -82,6 +82,8 @@ pub struct Seed {
     pub lost: Lost,
     /// What the source found worth saying.
     pub notes: Notes,
+    /// What the source keeps out of it now.
+    pub refused: Refused,
 }
 
 /// What happened since the list or since the last batch.
@@ -93,6 +95,8 @@ pub struct Batch {
     pub lost: Lost,
     /// What the source found worth saying.
     pub notes: Notes,
+    /// What the source keeps out now, where it says.
+    pub refused: Option<Refused>,
     /// The pass ends after these changes, as planned; the next one lists everything again.
     pub over: Option<Over>,
 }

@@ -1,6 +1,6 @@
 //! The state of discovery, for readiness, the admin view and metrics.
 
-use continuum_fleet::ids::Graph;
+use continuum_fleet::{Refused, ids::Graph};
 
 use crate::source::{Signals, SourceKind};
 
@@ -33,6 +33,8 @@ pub struct Status {
     pub restarts: u64,
     /// Passes begun, by all watchers.
     pub passes: u64,
+    /// What is kept out of the view now, or is in it as it was before.
+    pub refused: Refused,
     /// Why the last pass ended or could not begin; `None` while a session is up. Holds no secret.
     pub last_error: Option<String>,
 }

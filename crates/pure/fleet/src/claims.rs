@@ -24,6 +24,8 @@ pub(crate) struct WorkerClaims {
     /// Since an instance record exists.
     pub(crate) seen: Option<Seen>,
     pub(crate) conflicts: Vec<Reported>,
+    /// Component and card name different roles: the worker is left out.
+    pub(crate) role_conflict: bool,
     pub(crate) release_said: bool,
 }
 

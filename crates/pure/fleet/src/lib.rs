@@ -23,6 +23,6 @@ pub mod view;
 
 pub use census::Census;
 pub use graphs::{Generation, Graphs, NamespaceMatch};
-pub use notes::{EventKind, Note, Notes};
+pub use notes::{EventKind, Note, Notes, Refused};
 pub use reducer::{Change, Reducer, Settings};
 pub use sets::{Lottery, lotteries};

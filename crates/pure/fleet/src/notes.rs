@@ -3,7 +3,7 @@
 //! Every event is counted; a note exists only for what is worth a line in the log, and only the first time, so
 //! the caller logs each note that it gets. A pass holds at most [`MAX_NOTES_PER_PASS`] of them.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     ids::{Graph, ModelName, Namespace, WorkerKey},
@@ -67,6 +67,38 @@ impl EventKind {
             Self::OverCapacity => "over_capacity",
             Self::Restart => "restart",
         }
+    }
+}
+
+/// What is kept out of a view, or is in it as it was before, at one moment: by kind, those that there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refused(BTreeMap<EventKind, u64>);
+
+impl Refused {
+    /// So many more of a kind.
+    pub fn add(&mut self, kind: EventKind, count: u64) {
+        if count > 0 {
+            let of_kind = self.0.entry(kind).or_default();
+            *of_kind = of_kind.saturating_add(count);
+        }
+    }
+
+    /// Those of another one too.
+    #[must_use]
+    pub fn and(mut self, other: &Self) -> Self {
+        other.iter().for_each(|(kind, count)| self.add(kind, count));
+        self
+    }
+
+    /// By kind, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (EventKind, u64)> {
+        self.0.iter().map(|(kind, count)| (*kind, *count))
+    }
+
+    /// Whether there is nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 

@@ -3,6 +3,8 @@
 //! Records are kept under whom they are about, so that one change re-joins one worker or one publisher, however
 //! large the fleet. A record that cannot be read is skipped: what its key said before stays.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use self::intake::Skipped;
@@ -13,8 +15,8 @@ use crate::{
     ids::{Graph, WorkerKey},
     keys::Bucket,
     limits::Limits,
-    notes::{EventKind, Notes},
-    said::Said,
+    notes::{EventKind, Notes, Refused},
+    said::{Mark, Said},
     sets::Sets,
     view::{Capped, FleetView, PublisherKey},
 };
@@ -65,6 +67,10 @@ pub struct Reducer {
     joins: u64,
     /// Cards tell names and roles alone.
     cardless: bool,
+    /// Keys whose present value could not be taken in, by hash; at most [`MAX_SAID`] of them.
+    unread: BTreeMap<Mark, EventKind>,
+    /// Some worker or publisher was found odd since none was.
+    odd: bool,
 }
 
 /// Key spaces that refused something.
@@ -99,6 +105,8 @@ impl Reducer {
             view: FleetView::default(),
             joins: 0,
             cardless: false,
+            unread: BTreeMap::new(),
+            odd: false,
             settings,
         }
     }
@@ -155,6 +163,7 @@ impl Reducer {
         let mut old = std::mem::take(&mut self.claims);
         self.full.refused = 0;
         self.full.buckets = Default::default();
+        self.unread.clear();
         for (key, value) in entries {
             let (key, value) = (key.as_ref(), value.as_ref());
             if self.put(key, value, &mut notes).is_err() {
@@ -232,6 +241,27 @@ impl Reducer {
     #[must_use]
     pub fn view(&self) -> FleetView {
         self.view.clone()
+    }
+
+    /// What is kept out of the view now, or is in it as it was before. While something is odd, this looks at every
+    /// worker and publisher.
+    pub fn refused(&mut self) -> Refused {
+        let mut refused = Refused::default();
+        if self.odd {
+            for claims in self.claims.workers.values() {
+                refused.add(EventKind::Duplicate, claims.conflicts.len() as u64);
+                refused.add(EventKind::Mismatch, u64::from(claims.role_conflict));
+            }
+            for claims in self.claims.publishers.values() {
+                refused.add(EventKind::Duplicate, claims.conflicts.len() as u64);
+            }
+            self.odd = !refused.is_empty();
+        }
+        refused.add(EventKind::OverCapacity, self.full.refused);
+        for kind in self.unread.values() {
+            refused.add(*kind, 1);
+        }
+        refused
     }
 
     /// What it was made for.

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::limits::MAX_SAID;
 
 /// Sixteen bytes of a hash stand for a condition.
-type Mark = [u8; 16];
+pub(crate) type Mark = [u8; 16];
 
 /// Remembers the last [`MAX_SAID`] conditions.
 #[derive(Debug, Default)]

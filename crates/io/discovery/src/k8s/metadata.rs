@@ -102,8 +102,12 @@ impl Source for Kubernetes {
         let slices = slices.items.into_iter().map(Into::into).collect();
         // Thousands of cards: streams of clients must not wait for that.
         let join = self.join.clone();
-        let joined = spawn_blocking(move || join.lock().reset(metadata, slices, pods.unwrap_or_default()));
-        let (entries, notes) = joined.await.map_err(lost_task)?;
+        let joined = spawn_blocking(move || {
+            let mut join = join.lock();
+            let (entries, notes) = join.reset(metadata, slices, pods.unwrap_or_default());
+            (entries, notes, join.refused())
+        });
+        let (entries, notes, refused) = joined.await.map_err(lost_task)?;
         let watch = KubernetesWatch {
             join: self.join.clone(),
             metadata: metadata_events,
@@ -112,7 +116,13 @@ impl Source for Kubernetes {
             may_widen: !wants_pods,
             widen: false,
         };
-        Ok((Seed { entries, lost, notes }, watch))
+        let seed = Seed {
+            entries,
+            lost,
+            notes,
+            refused,
+        };
+        Ok((seed, watch))
     }
 }
 
@@ -144,9 +154,12 @@ impl KubernetesWatch {
             Event::Put(object) => {
                 let changed = join.put_metadata(object.into());
                 self.widen = self.may_widen && join.needs_pods();
-                batch(changed)
+                batch(changed, join.refused())
             }
-            Event::Delete(object) => batch(join.remove_metadata(&object.metadata.name)),
+            Event::Delete(object) => {
+                let changed = join.remove_metadata(&object.metadata.name);
+                batch(changed, join.refused())
+            }
             Event::Unreadable => unreadable(),
             Event::Over => turn(),
         }
@@ -155,8 +168,14 @@ impl KubernetesWatch {
     fn slice_event(&self, event: Event<SliceObject>) -> Batch {
         let mut join = self.join.lock();
         match event {
-            Event::Put(object) => batch(join.put_slice(object.into())),
-            Event::Delete(object) => batch(join.remove_slice(&object.metadata.name)),
+            Event::Put(object) => {
+                let changed = join.put_slice(object.into());
+                batch(changed, join.refused())
+            }
+            Event::Delete(object) => {
+                let changed = join.remove_slice(&object.metadata.name);
+                batch(changed, join.refused())
+            }
             Event::Unreadable => unreadable(),
             Event::Over => turn(),
         }
@@ -165,8 +184,14 @@ impl KubernetesWatch {
     fn pod_event(&self, event: Event<PodObject>) -> Batch {
         let mut join = self.join.lock();
         match event {
-            Event::Put(object) => batch(join.put_pod(object.into())),
-            Event::Delete(object) => batch(join.remove_pod(&object.metadata.name)),
+            Event::Put(object) => {
+                let changed = join.put_pod(object.into());
+                batch(changed, join.refused())
+            }
+            Event::Delete(object) => {
+                let changed = join.remove_pod(&object.metadata.name);
+                batch(changed, join.refused())
+            }
             Event::Unreadable => unreadable(),
             Event::Over => turn(),
         }

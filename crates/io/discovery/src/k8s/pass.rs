@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use continuum_fleet::{Change, Notes};
+use continuum_fleet::{Change, Notes, Refused};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinError;
 
@@ -58,10 +58,11 @@ pub(super) async fn follow<T: DeserializeOwned>(
 }
 
 /// What a join made of an event.
-pub(super) fn batch((changes, notes): (Vec<Change>, Notes)) -> Batch {
+pub(super) fn batch((changes, notes): (Vec<Change>, Notes), refused: Refused) -> Batch {
     Batch {
         changes,
         notes,
+        refused: Some(refused),
         ..Batch::default()
     }
 }

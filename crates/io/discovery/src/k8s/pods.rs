@@ -57,9 +57,10 @@ impl Source for KubernetesPods {
         )
         .await?;
         let join = self.join.clone();
-        let (entries, notes) = spawn_blocking(move || {
-            join.lock()
-                .reset(listed.items.into_iter().map(Into::into).collect())
+        let (entries, notes, refused) = spawn_blocking(move || {
+            let mut join = join.lock();
+            let (entries, notes) = join.reset(listed.items.into_iter().map(Into::into).collect());
+            (entries, notes, join.refused())
         })
         .await
         .map_err(lost_task)?;
@@ -67,7 +68,13 @@ impl Source for KubernetesPods {
             join: self.join.clone(),
             pods,
         };
-        Ok((Seed { entries, lost, notes }, watch))
+        let seed = Seed {
+            entries,
+            lost,
+            notes,
+            refused,
+        };
+        Ok((seed, watch))
     }
 }
 
@@ -76,8 +83,14 @@ impl Watch for KubernetesPodsWatch {
         let event = self.pods.next::<PodObject>().await?;
         let mut join = self.join.lock();
         Ok(match event {
-            Event::Put(object) => batch(join.put_pod(object.into())),
-            Event::Delete(object) => batch(join.remove_pod(&object.metadata.name)),
+            Event::Put(object) => {
+                let changed = join.put_pod(object.into());
+                batch(changed, join.refused())
+            }
+            Event::Delete(object) => {
+                let changed = join.remove_pod(&object.metadata.name);
+                batch(changed, join.refused())
+            }
             Event::Unreadable => unreadable(),
             Event::Over => turn(),
         })

@@ -1,7 +1,7 @@
 //! Who is in the view of the source `kubernetes`.
 
 use continuum_config::model::DiscoverySource::Kubernetes;
-use continuum_fleet::{NamespaceMatch, Reducer, ids::Graph};
+use continuum_fleet::{EventKind, NamespaceMatch, Reducer, ids::Graph};
 use continuum_testkit::kube::fleet::{Worker, instance, records};
 use serde_json::Value;
 
@@ -71,14 +71,22 @@ async fn a_resource_without_data_keeps_its_worker_and_a_wrong_id_is_refused() {
     let router = Router::start(config(Kubernetes, &namespace), cluster.kubeconfig());
     router.finds(&[worker.instance()]).await;
     assert_eq!(router.events("mismatch"), 1);
+    let refused = |router: &Router| router.status().refused.iter().collect::<Vec<_>>();
+    assert_eq!(refused(&router), [(EventKind::Mismatch, 1)]);
 
     cluster
         .write_metadata(&namespace, "w-0", "w-0", &uid, &Value::Null)
         .await;
     router.until_events("malformed", 1).await;
     router.finds(&[worker.instance()]).await;
+    let both = [(EventKind::Malformed, 1), (EventKind::Mismatch, 1)];
+    router
+        .until("both faults", |status| status.refused.iter().eq(both))
+        .await;
     cluster.remove_worker(&worker).await;
     router.finds(&[]).await;
+    cluster.remove_worker(&foreign).await;
+    router.until("no fault", |status| status.refused.is_empty()).await;
 }
 
 #[tokio::test]

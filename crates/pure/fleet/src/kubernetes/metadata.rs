@@ -17,7 +17,7 @@ use self::{ready::Readiness, records::Records};
 use super::{Limits, Metadata, Owner, Pod, Slice};
 use crate::{
     Change,
-    notes::{EventKind, Notes, ResourceFault},
+    notes::{EventKind, Notes, Refused, ResourceFault},
 };
 
 /// The join of one Kubernetes namespace.
@@ -36,6 +36,8 @@ pub struct Join {
     of_containers: usize,
     /// Keys and values of all kept records, bytes.
     bytes: usize,
+    /// What is wrong with resources now.
+    faults: BTreeMap<ResourceFault, u64>,
 }
 
 #[derive(Debug)]
@@ -77,6 +79,7 @@ impl Join {
             carriers: BTreeMap::new(),
             of_containers: 0,
             bytes: 0,
+            faults: BTreeMap::new(),
         }
     }
 
@@ -158,6 +161,7 @@ impl Join {
         self.carriers.clear();
         self.of_containers = 0;
         self.bytes = 0;
+        self.faults.clear();
         self.readiness = Readiness::default();
         for slice in slices {
             if self.readiness.put_slice(slice, self.limits.resources).is_none() {
@@ -193,6 +197,25 @@ impl Join {
         self.of_containers > 0
     }
 
+    /// Resources that are not in the fleet for a fault of their own, or as they were before.
+    #[must_use]
+    pub fn refused(&self) -> Refused {
+        let mut refused = Refused::default();
+        for (fault, count) in &self.faults {
+            if let Some(kind) = fault.kind() {
+                refused.add(kind, *count);
+            }
+        }
+        refused
+    }
+
+    fn fault(&mut self, fault: Option<ResourceFault>, change: impl FnOnce(u64, u64) -> u64) {
+        if let Some(fault) = fault {
+            let count = self.faults.entry(fault).or_default();
+            *count = change(*count, 1);
+        }
+    }
+
     /// Containers whose pod is not in the full list of Pods: nobody tells whether they are ready.
     fn say_astray(&mut self, notes: &mut Notes) {
         for (name, resource) in &mut self.resources {
@@ -203,6 +226,12 @@ impl Join {
             if astray && !resource.astray {
                 notes.fault(name, ResourceFault::NoPod);
             }
+            let count = self.faults.entry(ResourceFault::NoPod).or_default();
+            *count = match (resource.astray, astray) {
+                (false, true) => count.saturating_add(1),
+                (true, false) => count.saturating_sub(1),
+                (true, true) | (false, false) => *count,
+            };
             resource.astray = astray;
         }
     }
@@ -210,6 +239,11 @@ impl Join {
     /// Takes a resource out; what the reducer has of it stays until the next refresh.
     fn take(&mut self, name: &str) -> Option<Resource> {
         let resource = self.resources.remove(name)?;
+        self.fault(resource.fault, u64::saturating_sub);
+        self.fault(
+            resource.astray.then_some(ResourceFault::NoPod),
+            u64::saturating_sub,
+        );
         if resource.of_container(name) {
             self.of_containers = self.of_containers.saturating_sub(1);
         }
@@ -231,6 +265,7 @@ impl Join {
     fn put(&mut self, name: Arc<str>, object: Metadata, before: Option<Resource>, notes: &mut Notes) {
         if self.resources.len() >= self.limits.resources {
             notes.fault(&name, ResourceFault::TooMany);
+            self.fault(Some(ResourceFault::TooMany), u64::saturating_add);
             return;
         }
         let Metadata { uid, owner, data, .. } = object;
@@ -278,6 +313,11 @@ impl Join {
         if resource.of_container(&name) {
             self.of_containers += 1;
         }
+        self.fault(resource.fault, u64::saturating_add);
+        self.fault(
+            resource.astray.then_some(ResourceFault::NoPod),
+            u64::saturating_add,
+        );
         self.resources.insert(name, resource);
     }
 

@@ -16,7 +16,7 @@ use crate::{
     graphs::is_generation,
     ids::InstanceId,
     keys::Bucket,
-    notes::{EventKind, Notes, ResourceFault},
+    notes::{EventKind, Notes, Refused, ResourceFault},
     pod_hash::pod_hash,
     view::Role,
 };
@@ -128,6 +128,15 @@ impl Join {
         }
         let entries = self.shown.values().flat_map(|records| records.0.iter().cloned());
         (entries.collect(), notes)
+    }
+
+    /// Pods that are not in the fleet for a fault of their own. Looks at every Pod.
+    #[must_use]
+    pub fn refused(&self) -> Refused {
+        let mut refused = Refused::default();
+        let faults = self.pods.values().filter_map(|known| known.fault?.kind());
+        faults.for_each(|kind| refused.add(kind, 1));
+        refused
     }
 
     fn forget(&mut self, name: &str) -> Option<ResourceFault> {

@@ -8,14 +8,19 @@ use crate::{
     ids::{Namespace, WorkerKey},
     join::{CardRecord, ChannelRecord, SourceRecord},
     keys::{Bucket, Key, Place, Subject},
+    limits::MAX_SAID,
     notes::{EventKind, Malformed, Note, Notes},
     records::{self, GENERATE, Refusal},
+    said::mark,
     view::PublisherKey,
 };
 
 impl Reducer {
     /// Takes one record in, without joining.
     pub(super) fn put(&mut self, key: &str, value: &[u8], notes: &mut Notes) -> Result<Touched, Skipped> {
+        if !self.unread.is_empty() {
+            self.unread.remove(&mark([key.as_bytes()]));
+        }
         let parsed = Key::parse(key).map_err(|why| self.refuse(key, why.into(), notes))?;
         if self.graphs.graph_of(parsed.namespace()).is_none() || !is_ours(&parsed) {
             return Err(Skipped);
@@ -112,6 +117,9 @@ impl Reducer {
 
     /// Forgets one record, without joining.
     pub(super) fn delete(&mut self, key: &str, notes: &mut Notes) -> Touched {
+        if !self.unread.is_empty() {
+            self.unread.remove(&mark([key.as_bytes()]));
+        }
         let Ok(parsed) = Key::parse(key) else {
             return Touched::Nothing;
         };
@@ -200,6 +208,9 @@ impl Reducer {
             ),
         };
         notes.add(kind);
+        if self.unread.len() < MAX_SAID {
+            self.unread.insert(mark([key.as_bytes()]), kind);
+        }
         if self.said.first_time([word.as_bytes(), key.as_bytes()]) {
             notes.say(note);
         }

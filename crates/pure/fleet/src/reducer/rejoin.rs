@@ -48,6 +48,8 @@ impl Reducer {
         {
             worker.card = None;
         }
+        claims.role_conflict = joined.role_conflict.is_some();
+        self.odd |= claims.role_conflict || !joined.conflicts.is_empty();
         report(
             &mut claims.conflicts,
             &joined.conflicts,
@@ -85,6 +87,7 @@ impl Reducer {
         let graph_of =
             |namespace: &crate::ids::Namespace| self.graphs.graph_of(namespace.as_str()).map(|(g, _)| g);
         let (publisher, conflicts) = join::publisher(key, graph_of, &claims.channels, &claims.sources);
+        self.odd |= !conflicts.is_empty();
         report(&mut claims.conflicts, &conflicts, &mut self.said, notes, |_| {
             identity_of_publisher(key)
         });

@@ -985,3 +985,44 @@ fn one_change_in_a_full_fleet_is_the_work_of_one_worker() {
         .count() as u64;
     assert_eq!(shared, workers - 3);
 }
+
+#[test]
+fn what_is_refused_is_known_while_it_lasts() {
+    let mut reducer = reducer();
+    let counts = |reducer: &mut Reducer| reducer.refused().iter().collect::<Vec<_>>();
+    reducer.apply(instance("dynamo", "decode", 1), at(1));
+    reducer.apply(instance("dynamo", "prefill", 2), at(1));
+    assert_eq!(counts(&mut reducer), []);
+    // Unreadable, then contradicting, then gone.
+    let key = instance_key("dynamo", "decode", 3);
+    reducer.apply(put(key.clone(), "{"), at(2));
+    assert_eq!(counts(&mut reducer), [(EventKind::Malformed, 1)]);
+    reducer.apply(put(key.clone(), r#"{"type":"Endpoint","instance_id":4}"#), at(2));
+    assert_eq!(counts(&mut reducer), [(EventKind::Mismatch, 1)]);
+    reducer.apply(delete(key), at(2));
+    assert_eq!(counts(&mut reducer), []);
+    // Roles that contradict each other, twice: said once, known both times.
+    for second in [3, 5] {
+        reducer.apply(
+            card("dynamo", "decode", 1, r#"{"worker_type":"prefill"}"#),
+            at(second),
+        );
+        assert_eq!(counts(&mut reducer), [(EventKind::Mismatch, 1)]);
+        reducer.apply(
+            card("dynamo", "decode", 1, r#"{"worker_type":"decode"}"#),
+            at(second + 1),
+        );
+        assert_eq!(counts(&mut reducer), []);
+    }
+    // Two keys of one instance, until a full list is without the second.
+    reducer.apply(instance("dynamo", "backend", 2), at(7));
+    assert_eq!(counts(&mut reducer), [(EventKind::Duplicate, 1)]);
+    let Change::Put { key, value } = instance("dynamo", "prefill", 2) else {
+        return;
+    };
+    reducer.reset([(key.as_str(), value.as_slice())], at(8));
+    assert_eq!(counts(&mut reducer), []);
+    reducer.reset([(key.as_str(), b"{".as_slice())], at(9));
+    assert_eq!(counts(&mut reducer), [(EventKind::Malformed, 1)]);
+    assert_eq!(only(&reducer).role, Role::Prefill, "what it said before stays");
+}
