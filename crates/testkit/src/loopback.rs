@@ -2,8 +2,13 @@
 
 use bytes::Bytes;
 use continuum_fleet::ids::PublisherId;
-use continuum_wire::{ActiveLoad, envelope};
+use continuum_wire::{
+    ActiveLoad, envelope,
+    router_event::{self, RouterEvent},
+};
 use zeromq::{PubSocket, Socket as _, SocketSend as _, ZmqMessage};
+
+const KV_EVENTS: &str = "kv-events";
 
 /// One publisher object as Dynamo runs it: an id, a sequence from 0, a PUB socket on a free port.
 pub struct Loopback {
@@ -62,6 +67,30 @@ impl Loopback {
             1_790_000_000_000,
             &load.encode(),
         )
+    }
+
+    /// Binds a direct publisher of `kv-events`.
+    pub async fn bind_events(id: u64) -> Self {
+        Self {
+            first_frame: KV_EVENTS.to_owned(),
+            ..Self::bind(id).await
+        }
+    }
+
+    /// Publishes block events in one message.
+    pub async fn publish_events(&mut self, events: &[RouterEvent]) {
+        let payload = router_event::encode(events);
+        let (first_frame, sequence) = (self.first_frame.as_bytes(), self.sequence);
+        let frames = envelope::encode(
+            first_frame,
+            KV_EVENTS,
+            self.id,
+            sequence,
+            1_790_000_000_000,
+            &payload,
+        );
+        self.sequence += 1;
+        self.send(&frames).await;
     }
 
     /// Publishes any frames.
