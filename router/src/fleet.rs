@@ -26,7 +26,7 @@ use continuum_runtime::{cell::Cell, tasks::Spawner};
 use prometheus::Registry;
 use tokio::{sync::watch, task::spawn_blocking, time::Instant};
 
-use crate::{app::Error, dispatch::limits::SETTLING, kv_index::KvIndex};
+use crate::{app::Error, dispatch::limits::SETTLING, kv_index::KvIndex, prompts::Prompts};
 
 /// What a request and the admin view read of the fleet.
 pub struct Fleet {
@@ -34,6 +34,8 @@ pub struct Fleet {
     pub store: Arc<Store>,
     /// Which blocks every rank holds.
     pub kv: KvIndex,
+    /// Prompts as workers index them.
+    pub prompts: Prompts,
     discovery: Discovery,
     table: Arc<ArcSwap<Table>>,
     followed: Arc<Cell<FleetView>>,
@@ -76,6 +78,7 @@ impl Fleet {
             None,
         );
         let kv = KvIndex::start(spawner, followed.clone(), &config.borrow(), registry)?;
+        let prompts = Prompts::start(spawner, followed.clone(), &config.borrow(), registry)?;
         let over_capacity = Arc::new(AtomicUsize::new(0));
         let moved = Arc::<Moved>::default();
         let follower = Follower {
@@ -95,6 +98,7 @@ impl Fleet {
         Ok(Self {
             store,
             kv,
+            prompts,
             discovery,
             table,
             followed,
@@ -175,6 +179,7 @@ impl Fleet {
             changed
         });
         self.kv.reload(config);
+        self.prompts.reload(config);
         let next = max_ranks_of(&config.dynamo.load);
         self.max_ranks
             .send_if_modified(|now| std::mem::replace(now, next) != next);

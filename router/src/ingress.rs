@@ -22,3 +22,4 @@ pub mod pin_headers;
 pub mod rescue;
 pub mod routes;
 pub mod strip;
+pub mod token_data;

@@ -15,6 +15,9 @@ pub mod ingress;
 pub mod kv_index;
 pub mod live;
 pub mod metrics;
+#[cfg(feature = "dynamo")]
+#[cfg_attr(not(feature = "dynamo-kv"), path = "prompts/off.rs")]
+pub mod prompts;
 pub mod proxy;
 pub mod reload;
 pub mod run;

@@ -17,6 +17,10 @@ pub struct Live {
     pub pinning: bool,
     /// `dynamo.shim.model_map`.
     pub model_map: BTreeMap<ModelName, ModelName>,
+    /// Settings of a pick by the prompt's blocks; `None` while `dynamo.kv` is off.
+    pub kv: Option<picker::kv::Settings>,
+    /// `dynamo.kv.send_token_data`.
+    pub token_data: bool,
     /// Settings of a pick.
     pub picker: picker::Settings,
     /// Largest request body, bytes.
@@ -37,6 +41,8 @@ impl Live {
                 .iter()
                 .map(|(asked, served)| (ModelName::from(asked.as_str()), ModelName::from(served.as_str())))
                 .collect(),
+            kv: dynamo.kv.enabled.then(|| by_blocks(&dynamo.kv)),
+            token_data: dynamo.kv.send_token_data,
             picker: picker::Settings {
                 max_staleness: u64::try_from(dynamo.load.max_staleness.as_millis()).unwrap_or(u64::MAX),
                 ties: match dynamo.picker.ties {
@@ -47,5 +53,31 @@ impl Live {
             body_limit: usize::try_from(config.server.body_limit).unwrap_or(usize::MAX),
             config,
         }
+    }
+}
+
+fn by_blocks(kv: &model::Kv) -> picker::kv::Settings {
+    let bypass = &kv.conditional_disaggregation;
+    picker::kv::Settings {
+        overlap_score_credit: kv.overlap_score_credit,
+        overlap_score_credit_decay: kv.overlap_score_credit_decay,
+        prefill_load_scale: kv.prefill_load_scale,
+        temperature: kv.router_temperature,
+        tiers: picker::kv::Tiers {
+            device: kv.tier_weights.device,
+            host: kv.tier_weights.host,
+            disk: kv.tier_weights.disk,
+        },
+        bypass: bypass.enabled.then(|| picker::kv::Bypass {
+            policy: match bypass.policy {
+                model::BypassPolicy::IslBounding => picker::kv::BypassPolicy::IslBounding,
+                model::BypassPolicy::PrefillLoad => picker::kv::BypassPolicy::PrefillLoad,
+                model::BypassPolicy::IslOrLoad => picker::kv::BypassPolicy::IslOrLoad,
+            },
+            eff_isl_threshold: bypass.eff_isl_threshold.into(),
+            eff_isl_ratio_threshold: bypass.eff_isl_ratio_threshold,
+            prefill_busy_threshold: bypass.prefill_busy_threshold,
+            decode_busy_threshold: bypass.decode_busy_threshold,
+        }),
     }
 }

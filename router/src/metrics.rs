@@ -6,6 +6,8 @@
 pub mod catalogue;
 #[cfg(feature = "dynamo")]
 mod fleet;
+#[cfg(feature = "dynamo-kv")]
+mod kv;
 #[cfg(feature = "dynamo")]
 mod selections;
 
@@ -16,6 +18,8 @@ use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
+#[cfg(feature = "dynamo-kv")]
+pub(crate) use self::kv::{KvResult, KvSelections};
 #[cfg(feature = "dynamo")]
 pub use self::{fleet::FleetCollector, selections::Selections};
 use crate::{dispatch::relay::End, ingress::routes::Route};

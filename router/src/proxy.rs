@@ -124,7 +124,7 @@ async fn relay(
     };
     let ask = ask(head, &inspected, inspected.outbound(&body, None), guard.started());
     if route.service() == Service::Pinned {
-        match fleet::answer(app, &live, &ask, &inspected, &body, &mut guard).await {
+        match fleet::answer(app, &live, route, &ask, &inspected, &body, &mut guard).await {
             Ok(Some(done)) => return Ok(finish(done, &inspected, told, guard)),
             Ok(None) => {}
             Err(error) => return Err((error, guard)),

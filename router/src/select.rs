@@ -7,7 +7,7 @@ use bytes::Bytes;
 use continuum_fleet::ids::{Graph, ModelName, WorkerKey};
 use continuum_routing::{
     load::{Booking, Dispatch},
-    picker::{self, Chosen, Explained, NoPick, Pick, Pool, Request},
+    picker::{self, Chosen, Explained, NoPick, Pick, Pool, Reason, Request, kv::Entry},
 };
 use http::HeaderMap;
 
@@ -21,9 +21,12 @@ use crate::{
     ingress::{
         body::Inspected,
         pin_headers::{self, Pinned},
+        routes::Route,
+        token_data::with_token_data,
     },
     live::Live,
     metrics::Selections,
+    prompts::Known,
 };
 
 /// A pick, booked on its ranks until it is dropped.
@@ -33,6 +36,8 @@ pub struct Pin {
     pub pick: Pick,
     /// What it weighs.
     pub booking: Booking,
+    /// Its blocks in use on its ranks, where they are known.
+    _blocks: Vec<Entry>,
     /// Its pool had prefill workers for the model when it was picked, also where none was picked: beside an
     /// aggregated worker none is.
     prefill_pool: bool,
@@ -47,9 +52,12 @@ pub struct Selection<'a> {
     pub(crate) inspected: &'a Inspected,
     /// The body as the client sent it.
     pub(crate) body: &'a Bytes,
+    known: Option<Known>,
     excluded: Vec<WorkerKey>,
     mapped: Option<&'a ModelName>,
     renamed: AtomicBool,
+    /// A frontend has refused that a decode worker reads the prompt itself.
+    bypass_refused: bool,
 }
 
 impl<'a> Selection<'a> {
@@ -70,9 +78,17 @@ impl<'a> Selection<'a> {
             selections,
             inspected,
             body,
+            known: None,
             excluded: Vec::new(),
             renamed: AtomicBool::new(false),
+            bypass_refused: false,
         }
+    }
+
+    /// Finds out what is known of the prompt in `body`, which is what a frontend gets.
+    pub(crate) async fn know(&mut self, route: Route, body: &Bytes) {
+        let (fleet, live) = (self.fleet, self.live);
+        self.known = fleet.prompts.known(fleet, live, route, self.model(), body).await;
     }
 
     /// The first pick.
@@ -114,16 +130,32 @@ impl<'a> Selection<'a> {
     fn pick_in(&self, pools: &[Pool<'_>], exclude: &[WorkerKey]) -> Result<Pin, NoPick> {
         let now = self.fleet.now();
         let table = self.fleet.table();
-        let picked = picker::pick(&table, &self.fleet.store, &self.request(pools, exclude), now);
+        let mut prompt = self.known.as_ref().map(Known::prompt);
+        if let Some(prompt) = prompt.as_mut().filter(|_| self.bypass_refused) {
+            prompt.settings.bypass = None;
+        }
+        let request = Request {
+            prompt: prompt.as_ref(),
+            ..self.request(pools, exclude)
+        };
+        let picked = picker::pick(&table, &self.fleet.store, &request, now);
         self.selections.count(&picked);
         let pick = picked?;
-        let prefill_pool = pick.prefill.is_some() || table.has_prefill(self.model(), &pick.graph);
+        self.fleet.prompts.count(&pick);
+        let bypassed = pick.decode_reason == Reason::ConditionalBypass;
+        let prefill_pool =
+            pick.prefill.is_some() || !bypassed && table.has_prefill(self.model(), &pick.graph);
         let dispatch = Dispatch {
             prompt_tokens: self.prompt_tokens(),
             streamed: self.inspected.stream,
         };
         let booking = self.fleet.store.book(&pick, dispatch, now);
         Ok(Pin {
+            _blocks: self
+                .known
+                .as_ref()
+                .map(|known| known.enter(&pick))
+                .unwrap_or_default(),
             pick,
             booking,
             prefill_pool,
@@ -145,7 +177,8 @@ impl<'a> Selection<'a> {
     }
 
     fn prompt_tokens(&self) -> u64 {
-        self.inspected.prompt.estimated_tokens()
+        let known = self.known.as_ref().map(Known::length);
+        known.unwrap_or_else(|| self.inspected.prompt.estimated_tokens())
     }
 }
 
@@ -167,7 +200,9 @@ pub(crate) fn explain(
     set: &Set,
     asked: &ModelName,
     prompt_tokens: u64,
+    known: Option<&Known>,
 ) -> DryRun {
+    let prompt = known.map(Known::prompt);
     let looked_up = live.model_map.get(asked).unwrap_or(asked);
     let all = pools(set, asked, looked_up, false);
     let usable = pools(set, asked, looked_up, true);
@@ -175,7 +210,7 @@ pub(crate) fn explain(
         model: looked_up,
         pools: if usable.is_empty() { &all } else { &usable },
         prompt_tokens,
-        prompt: None,
+        prompt: prompt.as_ref(),
         exclude: &[],
         settings: live.picker,
     };
@@ -225,6 +260,10 @@ impl Pins for Selection<'_> {
             *body = self.inspected.outbound(self.body, Some(name.as_str()));
         }
         self.renamed.store(rename.is_some(), Relaxed);
+        let known = self.known.as_ref().filter(|_| self.live.token_data);
+        if let Some(with) = known.and_then(|known| with_token_data(body, known.tokens())) {
+            *body = with;
+        }
     }
 
     fn listed(&self, replica: &Backend) -> Option<bool> {
@@ -257,6 +296,8 @@ impl Pins for Selection<'_> {
         drop(refused);
         let refused = workers;
         if cause == Cause::ViewBehind {
+            // A frontend that has prefill workers takes no bypass.
+            self.bypass_refused = true;
             return self.pick_in(&pools, &self.excluded).ok();
         }
         let (now, store) = (self.fleet.now(), &self.fleet.store);

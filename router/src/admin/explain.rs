@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use continuum_fleet::ids::ModelName;
 use continuum_routing::picker::{Explained, Standing};
 use http::{Method, Request, Response, Uri};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
-use serde::Serialize;
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 
 use super::{Admin, json, with_status};
 use crate::{
     app::App,
     error::Error,
-    ingress::{body, strip::Disclosure},
+    ingress::{body, routes::Route, strip::Disclosure},
+    prompts::Known,
     proxy::{self, Body},
     select,
 };
@@ -52,15 +54,32 @@ struct Candidate {
     cost: Option<f64>,
     load: &'static str,
     standing: &'static str,
+    /// What it holds of the prompt; `null` where only load counts.
+    prompt: Option<Holds>,
+}
+
+/// Blocks of a prompt.
+#[derive(Serialize)]
+struct Holds {
+    device_blocks: u32,
+    host_blocks: u32,
+    disk_blocks: u32,
+    /// Blocks that these are worth.
+    credit_blocks: f64,
+    /// Prompt tokens that it would have to compute.
+    uncached_tokens: u64,
 }
 
 /// Answers a dry run: of a name and a prompt length, or of a request body as a client would send it.
 pub(super) async fn answer(admin: &Arc<Admin>, request: Request<Incoming>) -> Result<Response<Body>, Error> {
     let (head, mut body) = request.into_parts();
+    let mut known = None;
     let (model, prompt_tokens) = if head.method == Method::POST {
         let body = proxy::read_body(&mut body, admin.app.live().body_limit, None).await?;
         let inspected = body::inspect(&body, Disclosure::Hidden)?;
-        (inspected.model.clone(), inspected.prompt.estimated_tokens())
+        known = know(&admin.app, &inspected, &body).await;
+        let estimated = inspected.prompt.estimated_tokens();
+        (inspected.model, known.as_ref().map_or(estimated, Known::length))
     } else {
         match asked(&head.uri) {
             Ok(asked) => asked,
@@ -72,14 +91,35 @@ pub(super) async fn answer(admin: &Arc<Admin>, request: Request<Incoming>) -> Re
             }
         }
     };
-    let made = admin.aside(move |admin| json(&explain(&admin.app, &model, prompt_tokens)));
+    let made = admin.aside(move |admin| json(&explain(&admin.app, &model, prompt_tokens, known.as_ref())));
     Ok(made.await)
 }
 
-fn explain(app: &App, model: &ModelName, prompt_tokens: u64) -> Explanation {
+/// The blocks of the prompt, where these would count for a client's request.
+async fn know(app: &App, inspected: &body::Inspected, body: &Bytes) -> Option<Known> {
+    #[derive(Deserialize)]
+    struct Chat {
+        #[serde(rename = "messages")]
+        _messages: IgnoredAny,
+    }
+    let route = if serde_json::from_slice::<Chat>(body).is_ok() {
+        Route::ChatCompletions
+    } else {
+        Route::Completions
+    };
+    let live = Arc::clone(&app.live());
+    let model = live.model_map.get(&inspected.model).unwrap_or(&inspected.model);
+    let body = inspected.outbound(body, None);
+    app.fleet
+        .prompts
+        .known(&app.fleet, &live, route, model, &body)
+        .await
+}
+
+fn explain(app: &App, model: &ModelName, prompt_tokens: u64, known: Option<&Known>) -> Explanation {
     let live = app.live();
     let set = app.backends.load();
-    let dry = select::explain(&app.fleet, &live, &set, model, prompt_tokens);
+    let dry = select::explain(&app.fleet, &live, &set, model, prompt_tokens, known);
     Explanation {
         model: model.to_string(),
         looked_up: dry.looked_up.to_string(),
@@ -127,6 +167,13 @@ impl Candidate {
             cost: row.cost,
             load: row.freshness.as_str(),
             standing: row.standing.as_str(),
+            prompt: row.credit.map(|credit| Holds {
+                device_blocks: credit.overlap.device,
+                host_blocks: credit.overlap.host,
+                disk_blocks: credit.overlap.disk,
+                credit_blocks: credit.blocks,
+                uncached_tokens: credit.uncached_tokens,
+            }),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use continuum_fleet::view::NameKind;
-use continuum_routing::picker::{Chosen, NoPick, Served};
+use continuum_routing::picker::{Chosen, NoPick, Reason, Served};
 
 use super::{Done, Worker, guard::Guard};
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
     ingress::{
         body::Inspected,
         models::{Models, Offer, Owner},
+        routes::Route,
     },
     live::Live,
     metrics::Path,
@@ -28,6 +29,7 @@ pub(super) use crate::select::Pin;
 pub(super) async fn answer(
     app: &App,
     live: &Live,
+    route: Route,
     ask: &Ask,
     inspected: &Inspected,
     body: &Bytes,
@@ -40,6 +42,7 @@ pub(super) async fn answer(
     let set = app.backends.load();
     let may_fall_back = live.config.disaggregated_serving.fallback_to_unified;
     let mut selection = Selection::new(&app.fleet, live, &set, &app.selections, inspected, body);
+    selection.know(route, &ask.outbound.body).await;
     let metrics = app.backends.metrics();
     let model = || ask.model.clone();
     let served = match selection.pick() {
@@ -57,6 +60,7 @@ pub(super) async fn answer(
     let path = match &served.pin {
         None => Path::Unified,
         Some(pin) if pin.pick.prefill.is_some() => Path::Disaggregated,
+        Some(pin) if pin.pick.decode_reason == Reason::ConditionalBypass => Path::Unified,
         Some(_) => Path::Aggregated,
     };
     let renamed = selection

@@ -12,7 +12,7 @@ use continuum_fleet::{
 use imbl::{OrdMap, ordmap::DiffItem};
 
 use self::serving::{Place, Roles, Rollout, rollouts_of, serving};
-use super::{Served, cursor::Cursors, group::Member};
+use super::{Served, cursor::Cursors, group::Member, kv::block_sizes};
 use crate::{
     limits::CANDIDATES,
     load::{Followed, Store, index::wanted},
@@ -147,6 +147,17 @@ impl Table {
             .peekable();
         workers.peek().is_some()
             && workers.all(|worker| worker.card.as_ref().is_some_and(|card| card.has_router_config))
+    }
+
+    /// Block sizes of the workers that serve a name, the most common first.
+    #[must_use]
+    pub fn block_sizes(&self, model: &ModelName) -> Vec<u32> {
+        let rollouts = self
+            .model(model)
+            .into_iter()
+            .flat_map(|model| model.pools.values().flat_map(BTreeMap::values));
+        let workers = rollouts.flat_map(|rollout| &rollout.all.workers);
+        block_sizes(workers.map(AsRef::as_ref))
     }
 
     /// Names that are not served because the table is full.

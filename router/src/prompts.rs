@@ -1,0 +1,234 @@
+//! What a request's prompt is to the picker: its tokens, its blocks, and who holds them.
+//!
+//! Nothing here fails a request: where the prompt cannot be had in time, workers are chosen by load, and the reason is
+//! counted.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use continuum_config::Config;
+use continuum_fleet::{ids::ModelName, view::FleetView};
+use continuum_kv_index::{Index, Matches, RankKey};
+use continuum_prompt::{Ask, Endpoint, Hub, Prepared, Settings};
+use continuum_routing::picker::{
+    Chosen, Pick,
+    kv::{Entry, Held, InFlight, Prompt},
+};
+use continuum_runtime::{cell::Cell, tasks::Spawner};
+use prometheus::Registry;
+use tokio::sync::watch;
+
+use crate::{
+    app::Error,
+    fleet::Fleet,
+    ingress::routes::Route,
+    live::Live,
+    metrics::{KvResult, KvSelections},
+};
+
+/// Prompts of this process.
+pub struct Prompts {
+    inner: continuum_prompt::Prompts,
+    settings: watch::Sender<Settings>,
+    in_flight: Arc<InFlight>,
+    selections: KvSelections,
+}
+
+/// A prompt whose blocks are known.
+#[derive(Debug)]
+pub(crate) struct Known {
+    prepared: Prepared,
+    held: Vec<Held>,
+    settings: continuum_routing::picker::kv::Settings,
+    chance: [f64; 2],
+    in_flight: Arc<InFlight>,
+}
+
+impl Prompts {
+    /// Starts following `view`, as far as the configuration wants it.
+    ///
+    /// # Errors
+    /// The metrics are registered already.
+    pub fn start(
+        spawner: &Spawner,
+        view: Arc<Cell<FleetView>>,
+        config: &Config,
+        registry: &Registry,
+    ) -> Result<Self, Error> {
+        let metrics = continuum_prompt::Metrics::new()?;
+        metrics.register(registry)?;
+        let (settings, wanted) = watch::channel(settings(config));
+        let in_flight = Arc::new(InFlight::new(rand::random()));
+        spawner.essential("ranks of open requests", {
+            let (in_flight, view, wanted) = (in_flight.clone(), view.clone(), wanted.clone());
+            |stop| async move {
+                stop.run_until_cancelled(follow(in_flight, view, wanted)).await;
+                Ok(())
+            }
+        });
+        Ok(Self {
+            inner: continuum_prompt::Prompts::spawn(spawner, view, wanted, metrics),
+            settings,
+            in_flight,
+            selections: KvSelections::register(registry)?,
+        })
+    }
+
+    /// Takes over new settings.
+    pub fn reload(&self, config: &Config) {
+        let next = settings(config);
+        self.settings.send_if_modified(|now| {
+            let changed = *now != next;
+            *now = next;
+            changed
+        });
+    }
+
+    /// The blocks of the prompt in `body`, and who holds them; `None` where load alone has to decide.
+    pub(crate) async fn known(
+        &self,
+        fleet: &Fleet,
+        live: &Live,
+        route: Route,
+        model: &ModelName,
+        body: &Bytes,
+    ) -> Option<Known> {
+        let settings = live.kv?;
+        let index = fleet.kv.load()?;
+        let endpoint = if route == Route::ChatCompletions {
+            Endpoint::Chat
+        } else if route == Route::Completions {
+            Endpoint::Completions
+        } else {
+            return None;
+        };
+        let block_sizes = fleet.table().block_sizes(model);
+        if block_sizes.is_empty() {
+            return None;
+        }
+        let ask = Ask {
+            model,
+            endpoint,
+            body,
+            block_sizes: &block_sizes,
+            // Clients' own never pass this router, and it sends none.
+            salt: None,
+            adapter: None,
+        };
+        let prepared = match self.inner.prepare(ask).await {
+            Ok(prepared) => prepared,
+            Err(unavailable) => {
+                self.selections.count(KvResult::Unavailable(unavailable));
+                return None;
+            }
+        };
+        Some(Known {
+            held: held(&index, &self.in_flight, &prepared),
+            prepared,
+            settings,
+            chance: rand::random(),
+            in_flight: self.in_flight.clone(),
+        })
+    }
+
+    /// Counts what a pick made of a known prompt.
+    pub(crate) fn count(&self, pick: &Pick) {
+        self.selections.count_pick(pick);
+    }
+}
+
+impl Known {
+    /// For the picker.
+    pub(crate) fn prompt(&self) -> Prompt<'_> {
+        Prompt {
+            tokens: self.length(),
+            held: &self.held,
+            settings: self.settings,
+            chance: self.chance,
+        }
+    }
+
+    /// Tokens of the prompt.
+    pub(crate) fn length(&self) -> u64 {
+        u64::try_from(self.prepared.tokens.len()).unwrap_or(u64::MAX)
+    }
+
+    /// The token ids.
+    pub(crate) fn tokens(&self) -> &[u32] {
+        &self.prepared.tokens
+    }
+
+    /// The blocks of the request are in use on the picked ranks until this is dropped.
+    pub(crate) fn enter(&self, pick: &Pick) -> Vec<Entry> {
+        let chosen = std::iter::once(&pick.decode).chain(&pick.prefill);
+        chosen.filter_map(|chosen| self.enter_on(chosen)).collect()
+    }
+
+    fn enter_on(&self, chosen: &Chosen) -> Option<Entry> {
+        let size = chosen.worker.card.as_ref()?.block_size?;
+        let (_, hashes) = self.prepared.hashes.iter().find(|(of, _)| *of == size)?;
+        let rank = RankKey {
+            worker: chosen.worker.key.clone(),
+            rank: chosen.rank?.0,
+        };
+        Some(self.in_flight.enter(rank, hashes))
+    }
+}
+
+fn held(index: &Index, in_flight: &InFlight, prepared: &Prepared) -> Vec<Held> {
+    let lookup = |(block_size, hashes): &(u32, Vec<u64>)| {
+        let (mut cached, mut open) = (Matches::new(), Matches::new());
+        index.find(hashes, &mut cached);
+        in_flight.find(hashes, &mut open);
+        Held {
+            block_size: *block_size,
+            cached,
+            in_flight: open,
+        }
+    };
+    prepared.hashes.iter().map(lookup).collect()
+}
+
+fn settings(config: &Config) -> Settings {
+    let mut settings = Settings::new(&config.dynamo.kv, Hub::of(|name| std::env::var(name).ok()));
+    settings.enabled &= config.dynamo.enabled;
+    settings
+}
+
+/// Tells which ranks exist, while prompts are wanted.
+async fn follow(
+    in_flight: Arc<InFlight>,
+    view: Arc<Cell<FleetView>>,
+    mut settings: watch::Receiver<Settings>,
+) {
+    let mut changes = view.subscribe();
+    loop {
+        changes.borrow_and_update();
+        let live = if settings.borrow_and_update().enabled {
+            ranks(&view.load())
+        } else {
+            Vec::new()
+        };
+        in_flight.set_live(&live);
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            changed = settings.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+/// In order.
+fn ranks(view: &FleetView) -> Vec<RankKey> {
+    let of = |worker: &Arc<continuum_fleet::view::Worker>| {
+        let worker = worker.key.clone();
+        move |rank: continuum_fleet::ids::Rank| RankKey {
+            worker: worker.clone(),
+            rank: rank.0,
+        }
+    };
+    view.workers
+        .values()
+        .filter_map(|worker| Some(worker.ranks()?.iter().map(of(worker))))
+        .flatten()
+        .collect()
+}

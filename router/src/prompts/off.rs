@@ -1,0 +1,76 @@
+//! A build without the feature `dynamo-kv`: workers are chosen by load.
+
+use std::{convert::Infallible, sync::Arc};
+
+use bytes::Bytes;
+use continuum_config::Config;
+use continuum_fleet::{ids::ModelName, view::FleetView};
+use continuum_routing::picker::{
+    Pick,
+    kv::{Entry, Prompt},
+};
+use continuum_runtime::{cell::Cell, tasks::Spawner};
+use prometheus::Registry;
+
+use crate::{app::Error, fleet::Fleet, ingress::routes::Route, live::Live};
+
+/// Nothing.
+pub struct Prompts;
+
+/// Never there.
+#[derive(Debug)]
+pub(crate) struct Known(Infallible);
+
+impl Prompts {
+    /// Starts nothing.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn start(
+        _spawner: &Spawner,
+        _view: Arc<Cell<FleetView>>,
+        _config: &Config,
+        _registry: &Registry,
+    ) -> Result<Self, Error> {
+        Ok(Self)
+    }
+
+    /// Does nothing.
+    pub fn reload(&self, _config: &Config) {}
+
+    /// `None`.
+    #[expect(
+        clippy::unused_async,
+        reason = "with the feature there is something to wait for"
+    )]
+    pub(crate) async fn known(
+        &self,
+        _fleet: &Fleet,
+        _live: &Live,
+        _route: Route,
+        _model: &ModelName,
+        _body: &Bytes,
+    ) -> Option<Known> {
+        None
+    }
+
+    pub(crate) fn count(&self, _pick: &Pick) {}
+}
+
+impl Known {
+    pub(crate) fn prompt(&self) -> Prompt<'_> {
+        match self.0 {}
+    }
+
+    pub(crate) fn length(&self) -> u64 {
+        match self.0 {}
+    }
+
+    pub(crate) fn tokens(&self) -> &[u32] {
+        match self.0 {}
+    }
+
+    pub(crate) fn enter(&self, _pick: &Pick) -> Vec<Entry> {
+        match self.0 {}
+    }
+}
