@@ -110,6 +110,3 @@ fn add(models: &mut BTreeMap<ModelName, Offer>, worker: &Worker, card: &Card, re
         offer.no_blocks |= card.block_size.is_none();
     }
 }
-
-#[cfg(test)]
-mod tests;
