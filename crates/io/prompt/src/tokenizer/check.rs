@@ -1,6 +1,6 @@
 //! What a tokenizer file must not say: the library takes memory for the highest id, and trusts the lists it is given.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Ids may leave gaps, for tokens that are added later; a table with a place for every id must stay in proportion.
 const IDS_PER_ENTRY: u64 = 4;
@@ -40,6 +40,11 @@ pub(super) fn file(json: &Value) -> Result<(), &'static str> {
         }
         Some(_) | None => return Err("it has no vocabulary"),
     };
+    if let (Some(Value::Object(vocab)), Some(Value::Array(list))) = (model.get("vocab"), model.get("merges"))
+    {
+        let prefix = model.get("continuing_subword_prefix").and_then(Value::as_str);
+        merges(vocab, list, prefix.unwrap_or_default())?;
+    }
     if entries == 0 {
         return Err("its vocabulary is empty");
     }
@@ -55,6 +60,32 @@ pub(super) fn file(json: &Value) -> Result<(), &'static str> {
     let entries = u64::try_from(entries + added.len()).unwrap_or(u64::MAX);
     if highest > entries.saturating_mul(IDS_PER_ENTRY).saturating_add(SPARE_IDS) {
         return Err("its ids are too high for its size");
+    }
+    Ok(())
+}
+
+/// Both parts of a merge, and what it makes of them, are tokens: the library looks none of them up. The right part is cut
+/// where the prefix of parts of words ends.
+fn merges(vocab: &Map<String, Value>, merges: &[Value], prefix: &str) -> Result<(), &'static str> {
+    for merge in merges {
+        let pair = match merge {
+            Value::String(pair) => pair.split_once(' '),
+            Value::Array(pair) => match pair.as_slice() {
+                [Value::String(left), Value::String(right)] => Some((left.as_str(), right.as_str())),
+                _ => None,
+            },
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+        };
+        let (left, right) = pair.ok_or("a merge is no pair of tokens")?;
+        let rest = right
+            .strip_prefix(prefix)
+            .ok_or("a merge lacks the prefix of parts of words")?;
+        if ![left, right, &format!("{left}{rest}")]
+            .into_iter()
+            .all(|token| vocab.contains_key(token))
+        {
+            return Err("a merge is of something that is no token");
+        }
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -235,4 +235,176 @@ fn files_that_would_take_too_much_are_refused() {
     assert!(refused(
         &|json| json["model"] = json!({"type": "Unigram", "unk_id": 0, "vocab": [["a", "b"]]})
     ));
+}
+
+/// Small tokenizers of every kind, with most of what a file can name.
+fn kinds() -> Vec<Value> {
+    let bpe = strange(&[token("<|x|>", |_| ())]);
+    let vocab = |json: Value| {
+        let mut file = bpe.clone();
+        file["model"] = json;
+        file
+    };
+    let words: Value = ["[UNK]", "a", "b", "ab", "##b", "▁", "▁a", "<0x61>"]
+        .iter()
+        .zip(0..)
+        .map(|(word, id)| ((*word).to_owned(), json!(id)))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    let scores: Value = ["<unk>", "a", "b", "ab", "▁", "▁a"]
+        .iter()
+        .map(|word| json!([word, -1.5]))
+        .collect();
+    let mut files = vec![
+        bpe.clone(),
+        vocab(
+            json!({"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100, "vocab": words}),
+        ),
+        vocab(json!({"type": "WordLevel", "unk_token": "[UNK]", "vocab": words})),
+        vocab(json!({"type": "Unigram", "unk_id": 0, "byte_fallback": false, "vocab": scores})),
+    ];
+    let mut rich = bpe.clone();
+    rich["normalizer"] = json!({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}, {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}, {"type": "Strip", "strip_left": true, "strip_right": false}]});
+    rich["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "\\p{L}+|\\s+(?!\\S)"}, "behavior": "Isolated", "invert": false}, {"type": "Digits", "individual_digits": true}, {"type": "Punctuation", "behavior": "Isolated"}, {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}]});
+    rich["post_processor"] = json!({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|x|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}], "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}], "special_tokens": {"<|x|>": {"id": "<|x|>", "ids": [19], "tokens": ["<|x|>"]}}});
+    rich["truncation"] =
+        json!({"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0});
+    rich["padding"] = json!({"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0, "pad_type_id": 0, "pad_token": "x"});
+    files.push(rich);
+    files
+}
+
+fn places(json: &Value, at: &mut Vec<String>, all: &mut Vec<String>) {
+    all.push(at.concat());
+    let children: Vec<(String, &Value)> = match json {
+        Value::Object(members) => members
+            .iter()
+            .map(|(name, value)| (name.replace('~', "~0").replace('/', "~1"), value))
+            .collect(),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .map(|(index, value)| (index.to_string(), value))
+            .collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+    };
+    for (name, value) in children {
+        at.push(format!("/{name}"));
+        places(value, at, all);
+        at.pop();
+    }
+}
+
+#[test]
+fn changed_files_are_refused_or_work() {
+    let odd = [
+        json!(null),
+        json!(true),
+        json!(-1),
+        json!(0),
+        json!(1),
+        json!(7),
+        json!(65_536),
+        json!(4_294_967_295_u64),
+        json!(18_446_744_073_709_551_615_u64),
+        json!(0.5),
+        json!(-1e300),
+        json!(""),
+        json!(" "),
+        json!("a"),
+        json!("▁"),
+        json!("é"),
+        json!("\u{0}"),
+        json!("(((("),
+        json!("(a*)*b"),
+        json!([]),
+        json!({}),
+        json!([[]]),
+        json!({"a": 1}),
+        json!(["a", "b"]),
+        json!([["a", "b", "c"]]),
+        json!("ByteLevel"),
+        json!("NFKC"),
+    ];
+    let texts = [
+        "",
+        "a",
+        "ab <|x|> abc",
+        "  a\n\né🙂",
+        "\u{0}",
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab",
+    ];
+    std::panic::set_hook(Box::new(|_| ()));
+    let mut panics = BTreeSet::new();
+    let mut loaded = 0;
+    for (kind, file) in kinds().iter().enumerate() {
+        let mut all = Vec::new();
+        places(file, &mut Vec::new(), &mut all);
+        for place in &all {
+            for value in &odd {
+                let mut changed = file.clone();
+                if let Some(at) = changed.pointer_mut(place) {
+                    *at = value.clone();
+                }
+                let changed = changed.to_string();
+                let found = std::panic::catch_unwind(|| {
+                    let Ok(tokenizer) = Tokenizer::load(changed.as_bytes(), cache()) else {
+                        return 0;
+                    };
+                    for text in texts {
+                        let _any = tokenizer.encode(text, 1000, soon());
+                    }
+                    1
+                });
+                match found {
+                    Ok(one) => loaded += one,
+                    Err(_) => drop(panics.insert(format!("{kind} {place} {value}"))),
+                }
+            }
+        }
+    }
+    let mut random = 1_u64;
+    let mut next = |below: usize| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(random >> 33).unwrap() % below
+    };
+    for _ in 0..2000 {
+        let all_kinds = kinds();
+        let mut changed = all_kinds[next(all_kinds.len())].clone();
+        for _ in 0..=next(3) {
+            let mut all = Vec::new();
+            places(&changed, &mut Vec::new(), &mut all);
+            let value = if next(2) == 0 {
+                odd[next(odd.len())].clone()
+            } else {
+                let other = &all_kinds[next(all_kinds.len())];
+                let mut theirs = Vec::new();
+                places(other, &mut Vec::new(), &mut theirs);
+                other.pointer(&theirs[next(theirs.len())]).unwrap().clone()
+            };
+            *changed.pointer_mut(&all[next(all.len())]).unwrap() = value;
+        }
+        let changed = changed.to_string();
+        let found = std::panic::catch_unwind(|| {
+            let Ok(tokenizer) = Tokenizer::load(changed.as_bytes(), cache()) else {
+                return;
+            };
+            for text in texts {
+                let _any = tokenizer.encode(text, 1000, soon());
+            }
+        });
+        if found.is_err() {
+            panics.insert(changed);
+        }
+    }
+    let _hook = std::panic::take_hook();
+    assert!(loaded > 500, "{loaded}");
+    assert!(
+        panics.is_empty(),
+        "{} panics:\n{}",
+        panics.len(),
+        panics.into_iter().collect::<Vec<_>>().join("\n")
+    );
 }
