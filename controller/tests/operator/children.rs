@@ -1,8 +1,14 @@
 //! Children are made, kept as they should be, and left alone where they are somebody else's.
 
+use continuum_crds::RouterConfig;
 use continuum_testkit::kube::eventually;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
 use serde_json::{Value, json};
 
+use crate::router::{Session, token};
 use crate::support::{LIMIT, Operator, cluster, condition, gone, namespace, object, routerconfig, wait_for};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,18 +67,94 @@ async fn children_come_drift_is_repaired_and_unwanted_ones_go() {
     assert_eq!(map["metadata"]["annotations"]["mine"], "yes");
 
     // What is not wanted any more goes.
-    cluster
-        .apply(&routerconfig(
-            &ns,
-            "chat",
-            &ns,
-            "{replicas: 1, podDisruptionBudget: null}",
-        ))
-        .await;
+    let less = "{replicas: 1, podDisruptionBudget: {enabled: false}, networkPolicy: {enabled: false}}";
+    wait_for(&client, &ns, "NetworkPolicy", "chat-router", |_| true).await;
+    cluster.apply(&routerconfig(&ns, "chat", &ns, less)).await;
     wait_for(&client, &ns, "Deployment", "chat-router", |found| {
         found["spec"]["replicas"] == 1
     })
     .await;
+    for kind in ["PodDisruptionBudget", "NetworkPolicy"] {
+        gone(&client, &ns, kind, "chat-router").await;
+    }
+    operator.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn routers_may_read_the_fleet_only_while_they_read_it_themselves() {
+    let cluster = cluster().await;
+    let client = cluster.client().await;
+    let ns = namespace(cluster, "local").await;
+    let operator = Operator::start(client.clone(), &ns, &[]).await;
+    cluster
+        .apply(&routerconfig(&ns, "chat", &ns, "{fleetView: Local}"))
+        .await;
+    for kind in ["Role", "RoleBinding"] {
+        let made = wait_for(&client, &ns, kind, "chat-router", |_| true).await;
+        assert_eq!(made["metadata"]["ownerReferences"][0]["name"], "chat", "{kind}");
+    }
+    let pod = |found: &Value| found["spec"]["template"]["spec"]["automountServiceAccountToken"].clone();
+    wait_for(&client, &ns, "Deployment", "chat-router", |found| {
+        pod(found) == true
+    })
+    .await;
+    // Their own reports are the only word on it.
+    condition(&client, &ns, "chat", "FleetSynced", "NotReported").await;
+
+    cluster.apply(&routerconfig(&ns, "chat", &ns, "{}")).await;
+    for kind in ["Role", "RoleBinding"] {
+        gone(&client, &ns, kind, "chat-router").await;
+    }
+    wait_for(&client, &ns, "Deployment", "chat-router", |found| {
+        pod(found) == false
+    })
+    .await;
+    condition(&client, &ns, "chat", "FleetSynced", "Synced").await;
+    operator.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_autoscaler_scales_the_routerconfig_and_nobody_scales_it_back() {
+    let cluster = cluster().await;
+    let client = cluster.client().await;
+    let ns = namespace(cluster, "scaled").await;
+    let operator = Operator::start(client.clone(), &ns, &[]).await;
+    let wanted = routerconfig(
+        &ns,
+        "chat",
+        &ns,
+        "{autoscaling: {minReplicas: 3, maxReplicas: 9}}",
+    );
+    cluster.apply(&wanted).await;
+    let made = wait_for(&client, &ns, "HorizontalPodAutoscaler", "chat-router", |_| true).await;
+    let target = &made["spec"]["scaleTargetRef"];
+    assert_eq!(
+        (&target["kind"], &target["name"]),
+        (&json!("RouterConfig"), &json!("chat"))
+    );
+    // The real autoscaler brings it to the least that it may have, through the scale subresource.
+    let replicas = |count: u32| move |found: &Value| found["spec"]["replicas"] == count;
+    wait_for(&client, &ns, "Deployment", "chat-router", replicas(3)).await;
+    wait_for(&client, &ns, "RouterConfig", "chat", |found| {
+        found["spec"]["router"]["replicas"] == 3 && found["status"]["replicas"] == 3
+    })
+    .await;
+    // Another `kubectl apply` of the same document, which names no number, and another look leave it as it is.
+    cluster
+        .apply(&wanted.replace("127.0.0.1:9", "127.0.0.1:10"))
+        .await;
+    condition(&client, &ns, "chat", "Accepted", "Valid").await;
+    let found = wait_for(&client, &ns, "RouterConfig", "chat", |_| true).await;
+    assert_eq!(found["spec"]["router"]["replicas"], 3);
+    // As `kubectl scale` does.
+    let api: Api<RouterConfig> = Api::namespaced(client.clone(), &ns);
+    let scale = Patch::Merge(json!({ "spec": { "replicas": 5 } }));
+    let scaled = api
+        .patch_scale("chat", &PatchParams::default(), &scale)
+        .await
+        .unwrap();
+    assert_eq!(scaled.spec.unwrap().replicas, Some(5));
+    wait_for(&client, &ns, "Deployment", "chat-router", replicas(5)).await;
     operator.stop().await;
 }
 
@@ -206,6 +288,13 @@ subjects: [{{kind: ServiceAccount, name: operator, namespace: {ns}}}]
 "#
         )
     };
+    cluster
+        .apply(&format!(
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {{name: {ns}}}\n\
+             roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: 'system:auth-delegator'}}\n\
+             subjects: [{{kind: ServiceAccount, name: operator, namespace: {ns}}}]\n"
+        ))
+        .await;
     cluster.apply(&rules("")).await;
     let client = cluster.service_account(&ns, "operator").await;
     let operator = Operator::start(client, &ns, &[]).await;
@@ -221,6 +310,26 @@ subjects: [{{kind: ServiceAccount, name: operator, namespace: {ns}}}]
     cluster.apply(&rules(", deployments")).await;
     condition(&admin, &ns, "chat", "ResourcesApplied", "Applied").await;
     wait_for(&admin, &ns, "Deployment", "chat-router", |_| true).await;
+
+    // Taken away from an operator that had it: routers are told of a new config all the same.
+    let map = wait_for(&admin, &ns, "ConfigMap", "chat-router", |_| true).await;
+    let ca = map["data"]["ca.crt"].as_str().unwrap();
+    let token = token(&admin, &ns, "chat-router", "chat-router-test").await;
+    let mut router = Session::open(operator.port, ca, &token).await;
+    router.config = Some(router.config_with("127.0.0.1:9").await);
+    router.report(None).await;
+    cluster.apply(&rules("")).await;
+    let changed = routerconfig(&ns, "chat", &ns, "{replicas: 4}").replace("127.0.0.1:9", "127.0.0.1:10");
+    cluster.apply(&changed).await;
+    router.config = Some(router.config_with("127.0.0.1:10").await);
+    router.report(None).await;
+    condition(&admin, &ns, "chat", "ResourcesApplied", "Forbidden").await;
+    cluster.apply(&rules(", deployments")).await;
+    condition(&admin, &ns, "chat", "ResourcesApplied", "Applied").await;
+    wait_for(&admin, &ns, "Deployment", "chat-router", |found| {
+        found["spec"]["replicas"] == 4
+    })
+    .await;
     operator.stop().await;
     gone(&admin, &ns, "Role", "chat-router").await;
 }

@@ -1,6 +1,7 @@
 //! The operator against a real API server and the real controllers of Kubernetes.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod authority;
 mod children;
 mod degraded;
 mod deletion;
