@@ -168,9 +168,20 @@ mod tests {
     #[test]
     fn beyond_a_budget_the_json_alone_is_dropped() {
         let mut cards = cards(30, 40);
-        let long = cards.take(r#"{"display_name":"long","aliases":[]}"#);
+        let file = r#"{"hf_tokenizer_json":{"path":"/t"}}"#;
+        let long = cards.take(&format!(
+            r#"{{"display_name":"long","tokenizer":{file},"prompt_formatter":{file},"chat_template_file":{file}}}"#
+        ));
         assert!(long.dropped && long.info.card.json.is_none());
         assert_eq!(long.info.card.display_name, Some("long".into()));
+        let artifacts = &long.info.card.artifacts;
+        for slot in [
+            &artifacts.tokenizer,
+            &artifacts.prompt_formatter,
+            &artifacts.chat_template_file,
+        ] {
+            assert_eq!(slot.as_deref(), Some(file), "small, and needed for prompts");
+        }
 
         let fits = cards.take(r#"{"display_name":"one1"}"#);
         assert!(fits.info.card.json.is_some());
