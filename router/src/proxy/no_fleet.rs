@@ -10,7 +10,7 @@ use crate::{
     backends::Set,
     dispatch::serve::{Ask, Served},
     error::Error,
-    ingress::{body::Inspected, models::Offer},
+    ingress::{body::Inspected, models::Offer, routes::Route},
     live::Live,
 };
 
@@ -20,6 +20,7 @@ pub(super) type Pin = Infallible;
 pub(super) async fn answer(
     _: &App,
     _: &Live,
+    _: Route,
     _: &Ask,
     _: &Inspected,
     _: &Bytes,

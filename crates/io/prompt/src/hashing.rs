@@ -148,6 +148,36 @@ mod tests {
         }
     }
 
+    /// What workers published, on Dynamo 1.6.1, when these tokens were stored under that adapter and salt.
+    #[test]
+    fn hashes_are_those_that_real_workers_published() {
+        let tokens: Vec<u32> = (1000..1032).collect();
+        for (adapter, salt, expected) in [
+            (
+                None,
+                None,
+                [17_863_182_269_597_592_868, 14_340_445_833_846_710_668],
+            ),
+            (
+                Some("my-lora"),
+                None,
+                [4_196_235_928_883_486_842, 13_567_126_138_757_459_128],
+            ),
+            (
+                None,
+                Some("tenant-a"),
+                [11_093_343_978_441_441_813, 2_847_236_533_862_611_452],
+            ),
+        ] {
+            let found = blocks(&tokens, 16, adapter, salt);
+            assert_eq!(
+                found.as_deref(),
+                Some(expected.as_slice()),
+                "{adapter:?} {salt:?}"
+            );
+        }
+    }
+
     #[test]
     fn speculative_workers_hash_one_token_more_than_a_block() {
         let tokens: Vec<u32> = (1..=33).collect();

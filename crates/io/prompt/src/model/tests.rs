@@ -101,3 +101,29 @@ fn prompts_are_what_real_frontends_make_of_them() {
     }
     assert_eq!(rendered, 74);
 }
+
+/// A worker of Dynamo 1.6.1 published these blocks when a frontend sent it this question.
+#[test]
+fn hashes_of_a_chat_are_those_that_its_worker_published() {
+    let question = "The quick brown fox jumps over the lazy dog. ".repeat(8);
+    let body =
+        serde_json::json!({"messages": [{"role": "user", "content": question}], "max_tokens": 4}).to_string();
+    let metrics = Metrics::new().unwrap();
+    let found = MODEL
+        .encode(
+            Endpoint::Chat,
+            body.as_bytes(),
+            caps(),
+            Timestamp::UNIX_EPOCH,
+            &metrics,
+        )
+        .unwrap();
+    let expected = [
+        6_558_454_304_567_739_656,
+        15_413_560_240_769_216_273,
+        8_428_182_688_510_329_013,
+        8_376_359_371_422_519_671,
+        15_850_349_503_627_144_492,
+    ];
+    assert_eq!(hashing::blocks(&found.ids, 16, None, None).unwrap(), expected);
+}
