@@ -14,7 +14,7 @@ LEASE_SECONDS = 5
 
 @pytest.fixture(scope="module")
 def fleet(version, folder):
-    found = Fleet(version, folder / "fleet")
+    found = Fleet(version, folder / "fleet", speedup=100)
     for _ in range(2):
         found.start_worker("agg", lease=LEASE_SECONDS)
     found.start_frontend()
@@ -35,11 +35,15 @@ def held(router):
     return router.metric("continuum_dynamo_kv_index_ownerships")
 
 
-def converse(router, count=8):
+PROMPTS = 4
+BLOCKS_EACH = 10
+
+
+def converse(router):
     """Prompts of some blocks each, and no two with the same beginning: a prefix that a worker holds is not stored again."""
-    for _ in range(count):
+    for _ in range(PROMPTS):
         subject = os.urandom(4).hex()
-        assert ask(router.url, chat(f"{subject}: tell me all about {subject}. " * 20, max_tokens=20)).ok
+        assert ask(router.url, chat(f"{subject}: tell me all about {subject}. " * 20, max_tokens=5)).ok
 
 
 def check_clean(router):
@@ -61,8 +65,8 @@ def test_every_worker_is_subscribed_to(router):
 
 def test_what_workers_store_is_known(router):
     converse(router)
-    eventually(lambda: held(router) >= 8 * 10, 10, "the blocks of eight prompts are in the index")
-    assert counted(router, "stored") >= 8
+    eventually(lambda: held(router) >= PROMPTS * BLOCKS_EACH, 10, "the blocks of the prompts are in the index")
+    assert counted(router, "stored") >= PROMPTS
     check_clean(router)
 
 
@@ -74,7 +78,7 @@ def test_turned_off_it_is_empty_and_turned_on_it_fills_again(router):
     router.write(router.config)
     eventually(lambda: router.metric("continuum_dynamo_kv_subscriptions", state="connected") == 2, 10, "both are subscribed to again")
     converse(router)
-    eventually(lambda: held(router) >= 8 * 10, 10, "the index is filled again")
+    eventually(lambda: held(router) >= PROMPTS * BLOCKS_EACH, 10, "the index is filled again")
     check_clean(router)
 
 
@@ -95,5 +99,5 @@ def test_a_restarted_router_fills_its_index_as_events_come(router, fleet):
     eventually(lambda: router.metric("continuum_dynamo_kv_subscriptions", state="connected") == 1, 10, "the worker is subscribed to")
     assert held(router) == 0
     converse(router)
-    eventually(lambda: held(router) >= 8 * 10, 10, "the blocks of eight prompts are in the index")
+    eventually(lambda: held(router) >= PROMPTS * BLOCKS_EACH, 10, "the blocks of the prompts are in the index")
     check_clean(router)
