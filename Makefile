@@ -1,7 +1,7 @@
 # The list of commands. No logic here: each calls cargo or a script of scripts/.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint generate check-generated e2e e2e-kube bench bench-relay fuzz
+.PHONY: help run test lint generate check-generated e2e e2e-kube bench bench-relay bench-kv fuzz
 
 help: ## Show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -33,6 +33,9 @@ bench: ## Run all benches and print their tables
 
 bench-relay: ## Compare the relay alone with other proxies
 	@scripts/bench.sh relay
+
+bench-kv: ## Compare the KV index with the fastest one of Dynamo; fails below its gates
+	@scripts/bench.sh kv
 
 fuzz: ## Fuzz each decoder for a minute
 	@scripts/fuzz.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# bench.sh [relay|micro|push]   Runs the benches of bench/ in release builds: all of them, or one group: the relay against other proxies,
-# the model alone, fleet views pushed to many routers.
+# bench.sh [relay|micro|push|kv]   Runs the benches of bench/ in release builds: all of them, or one group: the relay against other
+# proxies, the model alone, fleet views pushed to many routers, the KV index against the fastest one of Dynamo (fails below its gates).
 # Further arguments go to bench/relay/run.py.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -34,10 +34,19 @@ push() {
   (cd bench/push && cargo run --release --target-dir "$CONTINUUM_CACHE/bench/push")
 }
 
+kv() {
+  local target=$CONTINUUM_CACHE/bench/kv failed=0
+  (cd bench/kv && cargo build --release --target-dir "$target")
+  "$target/release/memory" || failed=1
+  "$target/release/bench-kv" "$@" || failed=1
+  return $failed
+}
+
 case $group in
-all) micro && push && relay "$@" ;;
+all) micro && push && kv && relay "$@" ;;
 relay) relay "$@" ;;
 micro) micro ;;
 push) push ;;
-*) die "unknown group $group: relay, micro, push, or nothing for all" ;;
+kv) kv "$@" ;;
+*) die "unknown group $group: relay, micro, push, kv, or nothing for all" ;;
 esac

@@ -79,6 +79,7 @@ const ALLOWED: [(&str, &[&str]); 17] = [
         &[
             "continuum-fleet",
             "continuum-wire",
+            "continuum-kv-index",
             "continuum-messages",
             "continuum-config",
         ],

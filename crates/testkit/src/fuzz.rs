@@ -1,6 +1,10 @@
 //! Entry points of the fuzz targets: what must hold for any bytes. `cargo test` replays the committed corpora
 //! through the same functions.
 
+mod kv_index;
+
+pub use kv_index::kv_index;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use continuum_fleet::{

@@ -65,6 +65,11 @@ fn kubernetes() {
 }
 
 #[test]
+fn kv_index() {
+    replay("kv_index", 6, fuzz::kv_index);
+}
+
+#[test]
 fn push() {
     replay("push", 5, fuzz::push);
 }
@@ -97,6 +102,7 @@ fn every_target_has_a_corpus_and_a_replay() {
             "config",
             "envelope",
             "kubernetes",
+            "kv_index",
             "push",
             "records",
             "router_event",

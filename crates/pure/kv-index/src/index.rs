@@ -7,6 +7,7 @@ use continuum_wire::router_event::{Data, Stored, Tier};
 use crate::{
     Caps, Matches, RankKey,
     gate::Gate,
+    hash::Seeds,
     limits::{BLOCKS_PER_LOCK, MAX_LOOKUP_BLOCKS},
     seats::{Level, Roster},
     state::{Done, Owner, State, Stop},
@@ -97,11 +98,15 @@ impl Index {
     /// An empty index. Who does not know `seed`, a random number, cannot make blocks collide.
     #[must_use]
     pub fn seeded(caps: Caps, seed: u64) -> Self {
+        Self::with(caps, Seeds::new(seed))
+    }
+
+    fn with(caps: Caps, seeds: Seeds) -> Self {
         let caps = caps.bounded();
         Self {
             caps,
             roster: Mutex::default(),
-            state: Gate::new(State::new(caps, seed)),
+            state: Gate::new(State::new(caps, seeds)),
         }
     }
 
@@ -288,3 +293,6 @@ impl Applied {
 fn count(blocks: usize) -> u32 {
     u32::try_from(blocks).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use crate::{
     hash::Seeds,
     limits::MAX_IDLE_SETS,
-    table::{Slot, Table},
+    table::{Fill, Slot, Table},
 };
 
 mod members;
@@ -80,7 +80,7 @@ impl Sets {
             chunks: Vec::new(),
             used: 0,
             free: None,
-            by_hash: Table::new(blocks / 4),
+            by_hash: Table::new(blocks / 4, Fill::Dense),
             idle: VecDeque::new(),
             steps: vec![Step::default(); STEPS].into(),
             bytes: STEPS * size_of::<Step>(),

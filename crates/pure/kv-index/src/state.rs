@@ -12,7 +12,7 @@ use crate::{
     names::{Aliases, Name},
     seats::{Level, Roster, Seats, nobody},
     sets::{EMPTY, Sets},
-    table::{Place, Table},
+    table::{BATCH as WARM, Fill, Place, Slot as _, Table},
 };
 
 mod clock;
@@ -22,9 +22,6 @@ mod store;
 mod sweep;
 
 pub(crate) use store::{Done, Stop};
-
-/// Blocks whose memory is asked for together.
-const WARM: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct State {
@@ -72,14 +69,13 @@ impl Owner {
 }
 
 impl State {
-    pub(crate) fn new(caps: Caps, seed: u64) -> Self {
-        let seeds = Seeds::new(seed);
+    pub(crate) fn new(caps: Caps, seeds: Seeds) -> Self {
         Self {
             caps,
             roster: nobody(),
             seeds,
-            blocks: Table::new(caps.blocks),
-            names: Table::new(caps.blocks),
+            blocks: Table::new(caps.blocks, Fill::Fast),
+            names: Table::new(caps.blocks, Fill::Dense),
             sets: Sets::new(seeds, caps.blocks),
             seats: Seats::new(&caps),
             ownerships: 0,
@@ -205,7 +201,7 @@ impl State {
 
     /// Takes a block out with all of its owners.
     fn drop_block(&mut self, at: Place) {
-        let key = crate::table::Slot::key(self.blocks.hot(at));
+        let key = self.blocks.hot(at).key();
         let (device, lower) = {
             let block = self.blocks.hot(at);
             (block.device, block.lower())

@@ -26,25 +26,21 @@ impl State {
             }
         };
         let (mut key, mut depth, mut device, mut lower) = (0, 0, None, EMPTY);
-        'blocks: for part in hashes.chunks(WARM) {
+        for part in hashes.chunks(WARM) {
             let mut keys = [0; WARM];
             for (at, local) in keys.iter_mut().zip(part) {
                 key = self.seeds.chain(key, *local);
                 *at = key;
             }
-            let keys = &keys[..part.len().min(WARM)];
-            self.blocks.warm(keys);
-            for key in keys {
-                let Some(at) = self.blocks.find(*key) else {
-                    break 'blocks;
-                };
-                let block = self.blocks.hot(at);
-                if device != Some(block.device) && holders {
-                    let owners = self.sets.view(block.device);
-                    owners.narrow(active, |seat| reached(seat, depth));
-                    holders = active.iter().any(|word| *word != 0);
+            let whole = self.blocks.visit(&keys[..part.len()], |block| {
+                if device != Some(block.device) {
+                    device = Some(block.device);
+                    if holders {
+                        let owners = self.sets.view(block.device);
+                        owners.narrow(active, |seat| reached(seat, depth));
+                        holders = active.iter().any(|word| *word != 0);
+                    }
                 }
-                device = Some(block.device);
                 if block.lower() != lower {
                     lower = block.lower();
                     runs.push(Run {
@@ -53,10 +49,14 @@ impl State {
                     });
                 }
                 if !holders && lower == EMPTY {
-                    break 'blocks;
+                    return false;
                 }
                 block.touch();
                 depth += 1;
+                true
+            });
+            if !whole {
+                break;
             }
         }
         for (number, word) in active.iter().enumerate() {

@@ -26,7 +26,7 @@ fn key() -> impl Strategy<Value = u64> {
 proptest! {
     #[test]
     fn is_a_map_in_order(steps in prop::collection::vec((key(), any::<bool>(), any::<u32>()), 1..600), expected in 1_usize..20_000) {
-        let mut table: Table<Entry, u32> = Table::new(expected);
+        let mut table: Table<Entry, u32> = Table::new(expected, Fill::Dense);
         let mut map = BTreeMap::new();
         for (key, put, value) in steps {
             match (table.find(key), put) {
@@ -65,7 +65,7 @@ proptest! {
 
 #[test]
 fn memory_follows_what_is_in_it() {
-    let mut table: Table<Entry> = Table::new(1 << 16);
+    let mut table: Table<Entry> = Table::new(1 << 16, Fill::Dense);
     let empty = table.bytes();
     let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for n in 1..=50_000 {

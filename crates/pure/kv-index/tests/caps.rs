@@ -1,0 +1,206 @@
+//! Caps: what makes way, what stays, and how much memory it takes.
+
+use continuum_fleet::ids::{InstanceId, Namespace, WorkerKey};
+use continuum_kv_index::{Caps, Index, Matches, RankKey, Refusal, reference::Reference};
+use continuum_wire::router_event::{Block, Data, Stored, Tier};
+use proptest::prelude::*;
+
+fn rank(number: u64) -> RankKey {
+    RankKey {
+        worker: WorkerKey {
+            namespace: Namespace::new("dynamo"),
+            instance: InstanceId::new(number),
+        },
+        rank: 0,
+    }
+}
+
+/// The name of an engine that is of its own for a prompt.
+fn name(engine: u64, prompt: &[u64]) -> u64 {
+    prompt.iter().fold(engine, |name, hash| {
+        (name ^ hash).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23)
+    })
+}
+
+/// The blocks of a prompt from one on.
+fn stored(engine: u64, prompt: &[u64], from: usize) -> Data {
+    let block = |n: usize| Block {
+        hash: name(engine, &prompt[..=n]),
+        tokens: prompt[n],
+        multimodal: false,
+    };
+    Data::Stored(Stored {
+        parent: from.checked_sub(1).map(|n| name(engine, &prompt[..=n])),
+        blocks: (from..prompt.len()).map(block).collect(),
+    })
+}
+
+fn device(index: &Index, rank: &RankKey, prompt: &[u64]) -> u32 {
+    let mut out = Matches::new();
+    index.find(prompt, &mut out);
+    out.of(rank).device
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    /// Real engines under tiny caps: the index may know less than there is, never more.
+    #[test]
+    fn a_full_index_claims_nothing_that_is_not_there(
+        steps in prop::collection::vec((0_u64..4, 0_u64..3, prop::collection::vec(0_u64..3, 1..7), 0_usize..7, 0_u8..10), 1..150),
+        caps in (1_usize..30, 1_usize..20, 1_usize..40).prop_map(|(blocks, blocks_per_rank, ownerships)| Caps {
+            blocks, blocks_per_rank, ownerships, ranks: 3,
+        }),
+    ) {
+        let index = Index::new(caps);
+        let mut reference = Reference::default();
+        let live: Vec<_> = (0..4).map(rank).collect();
+        index.set_live(&live);
+        reference.set_live(&live);
+        for (number, engine, prompt, from, what) in steps {
+            // The second half of the ranks has engines with names of their own.
+            let engine = if number < 2 { 0 } else { number + engine / 2 };
+            let from = from.min(prompt.len() - 1);
+            let data = match what {
+                0..=5 => stored(engine, &prompt, from),
+                6..=8 => Data::Removed((from..prompt.len()).map(|n| name(engine, &prompt[..=n])).collect()),
+                _ => Data::Cleared,
+            };
+            let tier = if what == 3 { Tier::HostPinned } else { Tier::Device };
+            index.apply(&rank(number), tier, &data);
+            reference.apply(&rank(number), tier, &data);
+            let stats = index.stats();
+            prop_assert!(stats.blocks <= caps.blocks && stats.ownerships <= caps.ownerships, "{stats:?}");
+            let mut out = Matches::new();
+            index.find(&prompt, &mut out);
+            for number in 0..4 {
+                let (ours, most) = (out.of(&rank(number)), reference.find(&rank(number), &prompt));
+                prop_assert!(ours.device <= most.device && ours.total() <= 7, "{ours:?} of {most:?}");
+                prop_assert!(number < 3 || ours.total() == 0, "a rank beyond the cap");
+            }
+        }
+        index.set_live(&[]);
+        prop_assert_eq!(index.stats().ownerships, 0);
+    }
+}
+
+#[test]
+fn memory_is_flat_over_fifty_turnovers() {
+    let caps = Caps {
+        blocks: 1_024,
+        blocks_per_rank: 512,
+        ownerships: 2_048,
+        ranks: 16,
+    };
+    let index = Index::new(caps);
+    let live: Vec<_> = (0..8).map(rank).collect();
+    index.set_live(&live);
+    let mut next = 0_u64;
+    let mut turnover = || {
+        let end = next + caps.blocks as u64;
+        while next < end {
+            let prompt: Vec<u64> = (0..32).map(|n| next + n).collect();
+            let number = next / 32 % 8;
+            // Half of the engines have names of their own, and two of them have every prompt.
+            index.apply(
+                &rank(number),
+                Tier::Device,
+                &stored(number / 4 * number, &prompt, 0),
+            );
+            index.apply(&rank(7 - number), Tier::Device, &stored(number % 3, &prompt, 0));
+            next += 32;
+        }
+        index.stats()
+    };
+    for _ in 0..5 {
+        turnover();
+    }
+    let early = turnover();
+    assert!(
+        early.blocks <= caps.blocks && early.blocks > caps.blocks * 9 / 10,
+        "{early:?}"
+    );
+    let mut most = early.bytes;
+    for _ in 0..50 {
+        most = most.max(turnover().bytes);
+    }
+    assert!(most < early.bytes * 6 / 5, "{most} bytes after {}", early.bytes);
+}
+
+#[test]
+fn what_is_asked_for_stays_in_a_flood() {
+    let caps = Caps {
+        blocks: 1_000,
+        ..Caps::default()
+    };
+    let index = Index::new(caps);
+    index.set_live(&[rank(0), rank(1)]);
+    let popular: Vec<u64> = (0..50).collect();
+    index.apply(&rank(0), Tier::Device, &stored(0, &popular, 0));
+    for n in 0..1_000_u64 {
+        let once: Vec<u64> = (0..20).map(|at| 1_000 + n * 20 + at).collect();
+        let applied = index.apply(&rank(1), Tier::Device, &stored(0, &once, 0));
+        assert_eq!((applied.stored, applied.refused), (20, None));
+        assert_eq!(device(&index, &rank(0), &popular), 50, "after {n} others");
+    }
+    assert_eq!(index.stats().blocks, 1_000);
+}
+
+#[test]
+fn a_rank_at_its_cap_loses_its_own_blocks_alone() {
+    let caps = Caps {
+        blocks_per_rank: 100,
+        ..Caps::default()
+    };
+    let index = Index::new(caps);
+    index.set_live(&[rank(0), rank(1)]);
+    let modest: Vec<u64> = (0..60).collect();
+    index.apply(&rank(0), Tier::Device, &stored(0, &modest, 0));
+    let endless: Vec<u64> = (0..20_000).collect();
+    let applied = index.apply(&rank(1), Tier::Device, &stored(0, &endless, 0));
+    assert_eq!(applied.refused, None);
+    assert_eq!(index.stats().ownerships, 160);
+    assert_eq!(device(&index, &rank(0), &modest), 60);
+}
+
+#[test]
+fn ranks_beyond_the_cap_and_strangers_are_refused() {
+    let index = Index::new(Caps {
+        ranks: 1,
+        ..Caps::default()
+    });
+    index.set_live(&[rank(0), rank(1)]);
+    for (number, refused) in [
+        (0, None),
+        (1, Some(Refusal::IdentityMismatch)),
+        (2, Some(Refusal::IdentityMismatch)),
+    ] {
+        let applied = index.apply(&rank(number), Tier::Device, &stored(0, &[1, 2], 0));
+        assert_eq!(applied.refused, refused, "rank {number}");
+        assert_eq!(applied.refused_blocks, if refused.is_some() { 2 } else { 0 });
+    }
+    let applied = index.apply(&rank(0), Tier::External, &stored(0, &[1, 2], 0));
+    assert_eq!(applied.refused, Some(Refusal::OtherTier));
+}
+
+#[test]
+fn a_rank_that_is_cleared_again_and_again_waits_for_the_sweep_alone() {
+    let index = Index::new(Caps::default());
+    index.set_live(&[rank(0), rank(1)]);
+    let long: Vec<u64> = (0..50_000).collect();
+    index.apply(&rank(0), Tier::Device, &stored(0, &long, 0));
+    for _ in 0..10 {
+        index.apply(&rank(1), Tier::Device, &stored(0, &long[..100], 0));
+        index.clear(&rank(1));
+        assert_eq!(device(&index, &rank(1), &long), 0);
+    }
+    assert_eq!(device(&index, &rank(0), &long), 50_000);
+    let mut parts = 0;
+    while index.tidy() {
+        parts += 1;
+        assert!(parts < 1_000);
+    }
+    let applied = index.apply(&rank(1), Tier::Device, &stored(0, &long[..100], 0));
+    assert_eq!((applied.stored, applied.refused), (100, None));
+    assert_eq!(index.stats().ownerships, 50_100);
+}
