@@ -1,8 +1,8 @@
-use continuum_fleet::Refused;
-use continuum_messages::{ConfigId, Digest};
+use continuum_fleet::{EventKind, Refused};
+use continuum_messages::{ConfigId, Digest, push};
 
 use super::*;
-use crate::status::facts::Rollout;
+use crate::status::facts::{Applied, Fleet, Rollout, Router, Verdict};
 
 type Change = fn(&mut Facts);
 

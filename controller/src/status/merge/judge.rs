@@ -1,0 +1,84 @@
+//! What the facts say of single routers and of the fleet.
+
+use continuum_crds::conditions::Reason;
+use continuum_messages::push;
+
+use super::Finding;
+use crate::status::{
+    facts::{Facts, Fleet, Router},
+    limits::VIEW_MAX_AGE,
+};
+
+impl Facts {
+    pub(super) fn reports(&self) -> impl Iterator<Item = &push::Report> {
+        self.routers.iter().filter_map(|router| router.report.as_ref())
+    }
+
+    /// Why this router is not up to date; `None`: it is.
+    pub(super) fn lacks(&self, router: &Router) -> Option<Finding> {
+        let pod = &router.pod;
+        let Some(report) = &router.report else {
+            return Some((
+                Reason::ConfigPending,
+                format!("router {pod} has not reported yet"),
+            ));
+        };
+        let current = router.config.is_some() && router.config == self.config;
+        if !current {
+            let refused = report.refused.as_ref().filter(|refused| {
+                let id = refused.config.as_ref();
+                self.config.is_some_and(|config| {
+                    id.is_some_and(|id| {
+                        id.generation == config.generation && id.digest[..] == config.digest.as_bytes()[..]
+                    })
+                })
+            });
+            return Some(match refused {
+                Some(refused) => (
+                    Reason::ConfigRefused,
+                    format!("router {pod} cannot take over the config: {}", refused.error),
+                ),
+                None => (
+                    Reason::ConfigPending,
+                    format!("router {pod} has not acknowledged the current config"),
+                ),
+            });
+        }
+        if !self.view_is_current(router) {
+            return Some((
+                Reason::ViewPending,
+                format!("router {pod} has no current view of the fleet"),
+            ));
+        }
+        (!report.ready).then(|| {
+            (
+                Reason::RouterNotReady,
+                format!("router {pod} says that it is not ready"),
+            )
+        })
+    }
+
+    pub(super) fn view_is_current(&self, router: &Router) -> bool {
+        match &self.fleet {
+            Fleet::Pushed { view, .. } => {
+                // Being one change behind is how a fleet that moves looks; only time tells a router that hangs.
+                router.view.is_some() && (router.view == *view || router.view_age <= VIEW_MAX_AGE)
+            }
+            Fleet::NotWatched | Fleet::Off | Fleet::Local { .. } => true,
+        }
+    }
+
+    /// The fleet, counted; of routers that read it themselves, the one that sees most speaks.
+    pub(super) fn counts(&self) -> Option<&push::FleetCounts> {
+        match &self.fleet {
+            Fleet::NotWatched | Fleet::Off => None,
+            Fleet::Pushed { counts, view, .. } => view.is_some().then_some(counts),
+            Fleet::Local { .. } => self
+                .reports()
+                .filter_map(|report| report.local_fleet.as_ref())
+                .max_by_key(|counts| {
+                    u64::from(counts.prefill) + u64::from(counts.decode) + u64::from(counts.aggregated)
+                }),
+        }
+    }
+}
