@@ -81,6 +81,7 @@ const ALLOWED: [(&str, &[&str]); 17] = [
             "continuum-wire",
             "continuum-kv-index",
             "continuum-messages",
+            "continuum-prompt",
             "continuum-config",
         ],
     ),

@@ -9,11 +9,16 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use continuum_fleet::{
     Change, NamespaceMatch, Reducer, Settings,
-    kubernetes::{Endpoint, Limits as ResourceLimits, Metadata, Owner, Slice, metadata::Join},
+    kubernetes::{Endpoint as PodEndpoint, Limits as ResourceLimits, Metadata, Owner, Slice, metadata::Join},
     limits::Limits as FleetLimits,
-    view::FleetView,
+    view::{Artifacts, FleetView},
 };
 use continuum_messages::{Assembler, Epoch, Published, push::ViewUpdate};
+use continuum_prompt::{
+    Endpoint,
+    artifact::{Checksum, Files},
+    readable,
+};
 use continuum_wire::{
     ActiveLoad, Delivery, Expected, Limits,
     limits::{GREETING_BYTES, KEPT_BUFFER_BYTES, MAX_EVENTS_PER_MESSAGE},
@@ -130,7 +135,7 @@ pub fn kubernetes(data: &[u8]) {
                 join.remove_metadata(name).0
             }
             ["s", name, pods] => {
-                let endpoint = |pod: &str| Endpoint {
+                let endpoint = |pod: &str| PodEndpoint {
                     name: Some(pod.to_owned()),
                     uid: None,
                     ready: true,
@@ -288,4 +293,27 @@ fn subscribe(data: &[u8], chunk: usize) -> (Vec<Vec<Vec<u8>>>, Option<Error>) {
         assert!(subscriber.capacity() <= KEPT_BUFFER_BYTES, "memory is bounded");
     }
     (messages, None)
+}
+
+/// A request's body, and the slots of a card: read or refused, and never a panic. A body is read alike on each route; a
+/// card's slots agree with themselves.
+pub fn prompt(data: &[u8]) {
+    for endpoint in [Endpoint::Chat, Endpoint::Completions] {
+        assert_eq!(readable(endpoint, data), readable(endpoint, data));
+    }
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let mut slots = text.splitn(3, '\n').map(Arc::from);
+    let artifacts = Artifacts {
+        tokenizer: slots.next(),
+        prompt_formatter: slots.next(),
+        chat_template_file: slots.next(),
+    };
+    if let Ok(files) = Files::of(&artifacts) {
+        assert_eq!(files.0.len(), files.key().checksums().count());
+        for file in files.0.iter() {
+            assert_eq!(Checksum::parse(&file.checksum.to_string()), Some(file.checksum));
+        }
+    }
 }

@@ -103,6 +103,7 @@ fn every_target_has_a_corpus_and_a_replay() {
             "envelope",
             "kubernetes",
             "kv_index",
+            "prompt",
             "push",
             "records",
             "router_event",
@@ -110,4 +111,9 @@ fn every_target_has_a_corpus_and_a_replay() {
         ],
         "add the new target above"
     );
+}
+
+#[test]
+fn prompt() {
+    replay("prompt", 8, fuzz::prompt);
 }

@@ -35,6 +35,12 @@ pub(crate) enum Prompt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refused;
 
+/// Whether the frontend would take the body, and its prompt is of a form that is rendered here.
+#[must_use]
+pub fn readable(endpoint: Endpoint, body: &[u8]) -> bool {
+    read(endpoint, body).is_ok()
+}
+
 pub(crate) fn read(endpoint: Endpoint, body: &[u8]) -> Result<Request, Refused> {
     let body: Json = serde_json::from_slice(body).map_err(|_| Refused)?;
     let body = body.as_object().ok_or(Refused)?;

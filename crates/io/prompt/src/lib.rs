@@ -31,6 +31,7 @@ mod template;
 mod tokenizer;
 
 pub use ask::{Ask, Endpoint, Prepared, Unavailable};
+pub use body::readable;
 pub use fetch::Hub;
 pub use metrics::{Metrics, Outcome};
 pub use prompts::Prompts;
