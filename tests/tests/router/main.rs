@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may fail this way")]
 
+mod blocks;
 mod controllers;
 mod listeners;
 mod operating;

@@ -1,0 +1,571 @@
+//! Picks by what workers hold of a prompt, before fleets with members that lie.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, SystemTime},
+};
+
+use continuum_fleet_sim::{
+    Identity, Pace, Role, Settings, Sim, Worker,
+    records::{self, Record},
+};
+use continuum_prompt::{artifact::Checksum, hashing};
+use continuum_testkit::{
+    loopback::Loopback,
+    stub::{self, Stub},
+};
+use continuum_wire::{
+    envelope,
+    router_event::{self, Block, Data, Domain, RouterEvent, Stored, Tier},
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{MODEL, PATIENCE, Router, ask, config, post, until};
+
+const KV_EVENTS: &str = "kv-events";
+const BLOCK_SIZE: u32 = 16;
+
+/// One token for a letter, so that tests can tell the tokens of a prompt without the router.
+fn tokenizer() -> String {
+    let vocab: serde_json::Map<_, _> = (0_u8..128)
+        .map(|byte| (char::from(byte).to_string(), json!(byte)))
+        .collect();
+    let special = |id: u8, text: &str| {
+        json!({"id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true})
+    };
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "post_processor": null,
+        "pre_tokenizer": null, "decoder": null, "added_tokens": [special(128, "<|a|>"), special(129, "<|b|>")],
+        "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": vocab, "merges": []},
+    })
+    .to_string()
+}
+
+const TEMPLATE: &str =
+    r#"{"chat_template": "{% for m in messages %}<|a|>{{ m.role }}:{{ m.content }}<|b|>{% endfor %}"}"#;
+
+/// Loops for longer than a rendering may take.
+const TEMPLATE_BOMB: &str = r#"{"chat_template": "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}x"}"#;
+
+fn body(model: &str, text: &str) -> Value {
+    json!({"model": model, "max_tokens": 2, "messages": [{"role": "user", "content": text}]})
+}
+
+/// As long as so many blocks, all different.
+fn text(blocks: usize) -> String {
+    (0..blocks).map(|n| format!("{n:15} ")).collect()
+}
+
+/// What a worker publishes for a chat of one message.
+fn chain(text: &str, salt: Option<&str>) -> Vec<Block> {
+    let letters = format!("user:{text}");
+    let tokens: Vec<u32> = std::iter::once(128)
+        .chain(letters.bytes().map(u32::from))
+        .chain([129])
+        .collect();
+    let hashes = hashing::blocks(&tokens, BLOCK_SIZE, None, salt).unwrap();
+    hashes.into_iter().map(|hash| block(hash ^ 1, hash)).collect()
+}
+
+const fn block(hash: u64, tokens: u64) -> Block {
+    Block {
+        hash,
+        tokens,
+        multimodal: false,
+    }
+}
+
+const fn stored(parent: Option<u64>, blocks: Vec<Block>) -> Data {
+    Data::Stored(Stored { parent, blocks })
+}
+
+fn names(blocks: &[Block]) -> Data {
+    Data::Removed(blocks.iter().map(|block| block.hash).collect())
+}
+
+/// Workers that serve alone, what they offer, and what they publish.
+struct Ground {
+    sim: Sim,
+    store: TempDir,
+    files: TempDir,
+    pins: BTreeSet<String>,
+}
+
+impl Ground {
+    async fn new(workers: u32, frontends: usize) -> Self {
+        let store = tempfile::tempdir().unwrap();
+        let sim = Sim::start(Settings {
+            namespace: "dynamo".to_owned(),
+            model: MODEL.to_owned(),
+            prefill: 0,
+            decode: 0,
+            aggregated: workers,
+            ranks: 1,
+            store: store.path().to_owned(),
+            frontends: vec![([127, 0, 0, 1], 0).into(); frontends],
+            pace: Pace {
+                prefill_tokens_per_second: 1_000_000,
+                token: Duration::from_millis(1),
+            },
+        })
+        .await
+        .unwrap();
+        let mut ground = Self {
+            sim,
+            store,
+            files: tempfile::tempdir().unwrap(),
+            pins: BTreeSet::new(),
+        };
+        for worker in ground.workers() {
+            ground.offer(&worker, &tokenizer(), TEMPLATE);
+        }
+        ground
+    }
+
+    fn workers(&self) -> Vec<Arc<Worker>> {
+        self.sim.fleet().workers()
+    }
+
+    /// One more worker, of a model of its own.
+    async fn join(&mut self, model: &str, instance: u64, tokenizer: &str, template: &str) {
+        let who = Identity {
+            namespace: "dynamo".to_owned(),
+            model: model.to_owned(),
+            role: Role::Aggregated,
+            instance,
+            ranks: 1,
+        };
+        let worker = self.sim.join(who).await.unwrap();
+        self.offer(&worker, tokenizer, template);
+    }
+
+    /// Writes files of a worker, names them in its card, and pins them.
+    fn offer(&mut self, worker: &Worker, tokenizer: &str, template: &str) {
+        let folder = self.files.path().join(worker.instance.to_string());
+        fs::create_dir_all(&folder).unwrap();
+        let mut file = |name: &str, content: &str| {
+            let path = folder.join(name);
+            fs::write(&path, content).unwrap();
+            let checksum = Checksum::of(content.as_bytes()).to_string();
+            self.pins.insert(checksum.clone());
+            json!({"path": path, "checksum": checksum, "size": content.len()})
+        };
+        let tokenizer = json!({"hf_tokenizer_json": file("tokenizer.json", tokenizer)});
+        let template = json!({"hf_tokenizer_config_json": file("tokenizer_config.json", template)});
+        let mut record = records::of_worker(worker).remove(0);
+        assert_eq!(record.bucket, "v1/mdc");
+        record.value["card_json"]["tokenizer"] = tokenizer;
+        record.value["card_json"]["prompt_formatter"] = template;
+        self.put(&record);
+    }
+
+    /// Registers the block events of a worker, with the record that says whose they are.
+    async fn teller(&self, worker: &Worker) -> Teller {
+        let socket = Loopback::bind_events(worker.instance & 0xffff).await;
+        let id = worker.instance & 0xffff;
+        let component = &worker.component;
+        let place = json!({"namespace": "dynamo", "component": component, "name": "generate"});
+        let scope = json!({"kind": "endpoint", "endpoint": place});
+        let key =
+            format!("namespace/dynamo/component/{component}/endpoint/generate/topic/{KV_EVENTS}/{id:x}");
+        let source = json!({
+            "type": "EventSource", "scope": scope, "topic": KV_EVENTS, "publisher_id": id,
+            "metadata": {"kv_state_endpoint": place, "publisher_id": id,
+                "worker": {"worker_id": worker.instance, "dp_rank": 0}},
+        });
+        let channel = json!({
+            "type": "EventChannel", "scope": scope, "topic": KV_EVENTS, "instance_id": id,
+            "transport": {"kind": "Zmq", "config": {"endpoint": socket.endpoint}},
+        });
+        let records = [("v1/event_sources", source), ("v1/event_channels", channel)];
+        let files = records.map(|(bucket, value)| {
+            self.put(&Record {
+                bucket,
+                key: key.clone(),
+                value,
+            })
+        });
+        // Alive as long as the test.
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                for file in &files {
+                    let Ok(file) = fs::File::options().append(true).open(file) else {
+                        return;
+                    };
+                    file.set_modified(SystemTime::now()).unwrap();
+                }
+            }
+        });
+        Teller {
+            socket,
+            worker: worker.instance,
+            events: 0,
+        }
+    }
+
+    fn put(&self, record: &Record) -> PathBuf {
+        let folder = self.store.path().join(record.bucket);
+        let path = folder.join(records::file_name(&record.key));
+        fs::create_dir_all(folder).unwrap();
+        let fresh = self.store.path().join("fresh");
+        fs::write(&fresh, record.value.to_string()).unwrap();
+        fs::rename(fresh, &path).unwrap();
+        path
+    }
+
+    fn kv(&self, limits: &str) -> String {
+        let pins = json!(self.pins);
+        format!("  kv: {{enabled: true, limits: {{{limits}}}, pinned_artifacts: {pins}}}\n")
+    }
+}
+
+/// The block events of a worker.
+struct Teller {
+    socket: Loopback,
+    worker: u64,
+    events: u64,
+}
+
+impl Teller {
+    /// Says it of its own rank, again and again, until the router shows that it was heard.
+    async fn first(&mut self, router: &Router, data: Data) {
+        let heard = || counted(router, "stored");
+        let before = heard();
+        self.events = 1;
+        let begun = tokio::time::Instant::now();
+        while heard() == before {
+            assert!(begun.elapsed() < PATIENCE, "nobody listens");
+            self.socket
+                .publish_events(&[event(self.worker, 0, 1, data.clone())])
+                .await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Says it of its own rank.
+    async fn tell(&mut self, data: Data) {
+        self.events += 1;
+        self.socket
+            .publish_events(&[event(self.worker, 0, self.events, data)])
+            .await;
+    }
+
+    /// Says anything, in an envelope like this.
+    async fn send(&mut self, topic: &str, publisher: u64, payload: &[u8]) {
+        let (id, sequence) = (
+            continuum_fleet::ids::PublisherId::new(publisher),
+            self.socket.sequence,
+        );
+        let frames = envelope::encode(KV_EVENTS.as_bytes(), topic, id, sequence, 0, payload);
+        self.socket.sequence += 1;
+        self.socket.send(&frames).await;
+    }
+}
+
+const fn event(worker_id: u64, rank: u32, event_id: u64, data: Data) -> RouterEvent {
+    RouterEvent {
+        worker_id,
+        tier: Tier::Device,
+        domain: Domain::Worker,
+        event_id,
+        rank,
+        data,
+    }
+}
+
+fn counted(router: &Router, result: &str) -> f64 {
+    router.metric("continuum_dynamo_kv_events_total", &[("result", result)])
+}
+
+fn selected(router: &Router, result: &str) -> f64 {
+    router.metric("continuum_dynamo_kv_selection_total", &[("result", result)])
+}
+
+/// Blocks of the prompt in memory of each worker, by instance; `None` where only load counts.
+async fn held(router: &Router, body: &Value) -> Vec<Option<u64>> {
+    let request = http::Request::post("/admin/dynamo/explain");
+    let shown = ask(router.operators(), request, body.to_string()).await.json();
+    let mut rows: Vec<(u64, Option<u64>)> = shown["candidates"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            let instance = row["worker_id"].as_str().unwrap().parse().unwrap();
+            (instance, row["prompt"]["device_blocks"].as_u64())
+        })
+        .collect();
+    rows.sort_unstable();
+    rows.into_iter().map(|(_, held)| held).collect()
+}
+
+async fn until_held(router: &Router, body: &Value, expected: &[Option<u64>]) {
+    let begun = tokio::time::Instant::now();
+    loop {
+        let found = held(router, body).await;
+        if found == expected {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{found:?}, not {expected:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_lies_costs_nobody_else() {
+    let ground = Ground::new(3, 1).await;
+    let workers = ground.workers();
+    let mut tellers = Vec::new();
+    for worker in &workers {
+        tellers.push(ground.teller(worker).await);
+    }
+    let limits = "max_index_blocks: 40000, max_blocks_per_rank: 30000";
+    let router = Router::before(&ground.sim, &ground.store, &ground.kv(limits)).await;
+    let mut liar = tellers.pop().unwrap();
+    let text = text(64);
+    let asked = body(MODEL, &text);
+    let blocks = chain(&text, None);
+    assert_eq!(blocks.len(), 64);
+    for (teller, held) in tellers.iter_mut().zip([60, 20]) {
+        teller.first(&router, stored(None, blocks[..held].to_vec())).await;
+    }
+    liar.first(&router, stored(None, vec![block(1, 1)])).await;
+    let truth = [Some(60), Some(20), Some(0)];
+    until_held(&router, &asked, &truth).await;
+
+    // Clients ask all the while.
+    let enough = Arc::new(AtomicBool::new(false));
+    let clients = tokio::spawn({
+        let (to, enough, body) = (
+            router.clients(),
+            Arc::clone(&enough),
+            body(MODEL, "hello").to_string(),
+        );
+        async move {
+            let mut answered = 0;
+            while !enough.load(Relaxed) {
+                let answer = ask(to, post(), body.clone()).await;
+                assert_eq!(answer.status, 200, "{}", answer.text());
+                answered += 1;
+            }
+            answered
+        }
+    });
+    let happens = async |result: &str, times: f64| {
+        until(result, || counted(&router, result) >= times).await;
+        assert_eq!(counted(&router, result), times, "{result}");
+        assert_eq!(held(&router, &asked).await, truth, "{result}");
+    };
+
+    // In the name of others: what they hold, that they hold more, that they hold nothing; after a hole, too.
+    let victim = workers[0].instance;
+    let in_their_name = [
+        event(victim, 0, 2, names(&blocks[..60])),
+        event(
+            victim,
+            0,
+            3,
+            stored(blocks.get(59).map(|last| last.hash), blocks[60..].to_vec()),
+        ),
+        event(victim, 0, 4, Data::Cleared),
+        event(victim, 0, 1_000_000, Data::Cleared),
+        event(workers[1].instance, 0, 2, stored(None, blocks.clone())),
+    ];
+    liar.socket.publish_events(&in_their_name).await;
+    happens("foreign", 5.0).await;
+    // Of ranks and workers that are not there, and as another publisher.
+    let of_nobody = [
+        event(liar.worker, 7, 1, stored(None, blocks.clone())),
+        event(liar.worker, u32::MAX, 1, stored(None, blocks.clone())),
+        event(victim, 1, 1, Data::Cleared),
+        event(666, 0, 1, stored(None, blocks.clone())),
+    ];
+    liar.socket.publish_events(&of_nobody).await;
+    happens("identity_mismatch", 4.0).await;
+    let payload = router_event::encode(&[event(victim, 0, 2, Data::Cleared)]);
+    liar.send(KV_EVENTS, victim & 0xffff, &payload).await;
+    happens("identity_mismatch", 5.0).await;
+    liar.send("kv_metrics", liar.worker & 0xffff, &payload).await;
+    happens("topic_mismatch", 1.0).await;
+    // Blocks of others are not its own to remove.
+    liar.tell(names(&blocks)).await;
+    happens("unknown_block", 1.0).await;
+
+    // Blocks that are called as those of another worker, or have their tokens elsewhere in a prompt.
+    let known = counted(&router, "stored");
+    let called_alike = blocks.iter().zip(2..).map(|(theirs, n)| block(theirs.hash, n));
+    liar.tell(stored(None, called_alike.collect())).await;
+    let behind = blocks.iter().rev().zip(9_000..);
+    let elsewhere = behind.map(|(theirs, n)| block(n, theirs.tokens)).collect();
+    liar.tell(stored(Some(1), elsewhere)).await;
+    happens("stored", known + 2.0).await;
+    let removed = counted(&router, "removed");
+    liar.tell(names(&blocks)).await;
+    happens("removed", removed + 1.0).await;
+    // Chains that go nowhere.
+    liar.tell(stored(Some(12), vec![block(12, 1)])).await;
+    happens("invalid_sequence", 1.0).await;
+    liar.tell(stored(Some(777_777), vec![block(13, 1)])).await;
+    happens("missing_parent", 1.0).await;
+
+    // A chain without an end, in events of 20,000 blocks: it makes way for itself.
+    let known = counted(&router, "stored");
+    let mut parent = None;
+    for part in 0..4_u64 {
+        let from = 1_000_000 + part * 20_000;
+        let long = (from..from + 20_000).map(|n| block(n, n)).collect();
+        liar.tell(stored(parent, long)).await;
+        parent = Some(from + 19_999);
+        happens("stored", known + f64::from(u32::try_from(part).unwrap()) + 1.0).await;
+    }
+    let nodes = router.metric("continuum_dynamo_kv_index_nodes", &[]);
+    assert!((20_000.0..=40_000.0).contains(&nodes), "{nodes}");
+    assert!(counted(&router, "evicted") >= 50_000.0);
+
+    // What is no MessagePack, or claims more than it has.
+    for (payload, times) in [
+        (b"not at all".as_slice(), 1.0),
+        (b"\xdd\xff\xff\xff\xff".as_slice(), 2.0),
+        (&[0x91; 64], 3.0),
+    ] {
+        liar.send(KV_EVENTS, liar.worker & 0xffff, payload).await;
+        happens("malformed", times).await;
+    }
+    // A frame over the limit costs the connection.
+    liar.send(KV_EVENTS, liar.worker & 0xffff, &vec![0; (8 << 20) + 1])
+        .await;
+    happens("transport_refused", 1.0).await;
+
+    enough.store(true, Relaxed);
+    assert!(clients.await.unwrap() > 0);
+    // An honest worker is heard as before, and chosen for what it holds.
+    tellers[1]
+        .tell(stored(Some(blocks[19].hash), blocks[20..64].to_vec()))
+        .await;
+    until_held(&router, &asked, &[Some(60), Some(64), Some(0)]).await;
+    tellers[0].tell(names(&blocks[30..60])).await;
+    until_held(&router, &asked, &[Some(30), Some(64), Some(0)]).await;
+    let answer = ask(
+        router.clients(),
+        post().header("x-backend", ""),
+        asked.to_string(),
+    )
+    .await;
+    let reader = format!("dynamo/{}@0", workers[1].instance);
+    assert_eq!(answer.header("x-continuum-decode-worker"), Some(reader.as_str()));
+    assert!(router.stop().await);
+}
+
+#[tokio::test]
+async fn files_that_are_bombs_cost_their_model_alone() {
+    let mut ground = Ground::new(1, 1).await;
+    let deep = "[".repeat(100_000);
+    ground.join("sim/template", 71, &tokenizer(), TEMPLATE_BOMB).await;
+    ground.join("sim/tokenizer", 72, &deep, TEMPLATE).await;
+    let mut teller = ground.teller(&ground.workers()[0]).await;
+    let router = Router::before(&ground.sim, &ground.store, &ground.kv("")).await;
+    let text = text(32);
+    let asked = body(MODEL, &text);
+    teller.first(&router, stored(None, chain(&text, None))).await;
+    until_held(&router, &asked, &[Some(32)]).await;
+    for (model, result) in [
+        ("sim/template", "render_unavailable"),
+        ("sim/tokenizer", "tokenizer_unavailable"),
+    ] {
+        // Loaded in the background: until then there is no tokenizer.
+        let begun = tokio::time::Instant::now();
+        let before = selected(&router, result);
+        while selected(&router, result) == before {
+            assert!(begun.elapsed() < PATIENCE, "{result}");
+            let answer = ask(router.clients(), post(), body(model, &text).to_string()).await;
+            assert_eq!(answer.status, 200, "{model}: {}", answer.text());
+        }
+    }
+    let before = selected(&router, "overlap");
+    let answer = ask(router.clients(), post(), asked.to_string()).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(selected(&router, "overlap"), before + 1.0);
+    assert_eq!(held(&router, &asked).await, [Some(32)]);
+    assert!(router.stop().await);
+}
+
+/// The salt that counts is the one that the frontend will see: the body's, and never a client's header.
+#[tokio::test]
+async fn prompts_are_hashed_with_the_salt_that_the_frontend_sees() {
+    let ground = Ground::new(3, 0).await;
+    let shim = Stub::tcp(|_| stub::json(200, r#"{"choices":[]}"#)).await.unwrap();
+    shim.list_models(&[MODEL]);
+    let workers = ground.workers();
+    let mut tellers = Vec::new();
+    for worker in &workers {
+        tellers.push(ground.teller(worker).await);
+    }
+    let router = Router::start(&config(&ground.store, &[shim.url().to_owned()], &ground.kv(""))).await;
+    router.settle(workers.len()).await;
+    let text = text(32);
+    for (teller, salt) in tellers.iter_mut().zip([None, Some("mine"), Some("theirs")]) {
+        teller.first(&router, stored(None, chain(&text, salt))).await;
+    }
+    let (none, all) = (Some(0), Some(32));
+    let salted = |more: Value| {
+        let mut body = body(MODEL, &text);
+        body.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        body
+    };
+    until_held(&router, &salted(json!({})), &[all, none, none]).await;
+    for (nth, (more, expected)) in [
+        (json!({}), 0),
+        (json!({"cache_salt": "mine"}), 1),
+        (json!({"nvext": {"cache_salt": "mine"}}), 1),
+        (
+            json!({"nvext": {"cache_salt": "mine"}, "cache_salt": "theirs"}),
+            1,
+        ),
+        (json!({"nvext": {"cache_salt": ""}, "cache_salt": "theirs"}), 2),
+        // The name that the frontend knows, and a field that leaves the body.
+        (
+            json!({"model": "mapped", "nvext": {"cache_salt": "theirs", "dp_rank": 7}}),
+            2,
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let body = salted(more.clone());
+        let mut holders = [none; 3];
+        holders[expected] = all;
+        assert_eq!(held(&router, &body).await, holders, "{more}");
+        let overlap = selected(&router, "overlap");
+        // The header of a client who wants another's cache.
+        let request = post().header("x-tenant-id", "theirs");
+        let answer = ask(router.clients(), request, body.to_string()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let seen = shim.seen().remove(nth);
+        assert_eq!(seen.header("x-tenant-id"), None);
+        let sent: Value = serde_json::from_slice(&seen.body).unwrap();
+        assert_eq!(sent["cache_salt"], body["cache_salt"]);
+        assert_eq!(sent["nvext"]["cache_salt"], body["nvext"]["cache_salt"]);
+        let chosen = workers[expected].instance.to_string();
+        assert_eq!(
+            seen.header("x-dynamo-worker-instance-id"),
+            Some(chosen.as_str()),
+            "{more}"
+        );
+        assert_eq!(selected(&router, "overlap"), overlap + 1.0, "{more}");
+    }
+    // A salt that nobody has.
+    let nobody = salted(json!({"cache_salt": "another"}));
+    assert_eq!(held(&router, &nobody).await, [none; 3]);
+    assert!(router.stop().await);
+}
