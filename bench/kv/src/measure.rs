@@ -76,7 +76,10 @@ impl<'a, S: Subject> Rig<'a, S> {
                 scope.spawn(move || this.find_for(from, span))
             };
             let running: Vec<_> = (0..threads).map(one).collect();
-            running.into_iter().map(|thread| thread.join().expect("a lookup does not panic")).collect()
+            running
+                .into_iter()
+                .map(|thread| thread.join().expect("a lookup does not panic"))
+                .collect()
         });
         self.at += rates[0].0;
         rates.iter().map(|(_, rate)| rate).sum()
@@ -106,7 +109,11 @@ impl<'a, S: Subject> Rig<'a, S> {
             (reader.join().expect("a lookup does not panic"), took)
         });
         nanos.sort_unstable();
-        let at = |share: usize| nanos.get(nanos.len() * share / 100).map_or(0.0, |nanos| f64::from(*nanos) / 1e3);
+        let at = |share: usize| {
+            nanos
+                .get(nanos.len() * share / 100)
+                .map_or(0.0, |nanos| f64::from(*nanos) / 1e3)
+        };
         Busy {
             p50: at(50),
             p99: at(99),
@@ -126,7 +133,10 @@ impl<'a, S: Subject> Rig<'a, S> {
     fn own(&mut self, events: &[Event]) -> Vec<S::Event> {
         let first = self.events;
         self.events += events.len() as u64;
-        (first..).zip(events).map(|(id, event)| self.subject.event(event, id)).collect()
+        (first..)
+            .zip(events)
+            .map(|(id, event)| self.subject.event(event, id))
+            .collect()
     }
 
     fn find_for(&self, from: usize, span: Duration) -> (usize, f64) {
@@ -134,7 +144,8 @@ impl<'a, S: Subject> Rig<'a, S> {
         let mut done = 0;
         while begun.elapsed() < span {
             for _ in 0..BURST {
-                self.subject.find(&self.prompts[(from + done) % self.prompts.len()]);
+                self.subject
+                    .find(&self.prompts[(from + done) % self.prompts.len()]);
                 done += 1;
             }
         }

@@ -12,15 +12,6 @@ pub const fn fleet((workers, room): (usize, usize)) -> Shape {
         room,
         churn_events: 300_000,
         prompts: 20_000,
-        own_names: false,
-    }
-}
-
-/// The same fleet with engines that do not agree on names.
-pub const fn with_own_names(shape: Shape) -> Shape {
-    Shape {
-        own_names: true,
-        ..shape
     }
 }
 
@@ -30,5 +21,4 @@ pub const FULL: Shape = Shape {
     room: 8_192,
     churn_events: 600_000,
     prompts: 20_000,
-    own_names: false,
 };

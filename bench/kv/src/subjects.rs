@@ -89,7 +89,10 @@ impl Subject for Ours {
     }
 
     fn apply(&self, event: Event) {
-        black_box(self.index.apply(&self.ranks[event.worker], Tier::Device, &event.data));
+        black_box(
+            self.index
+                .apply(&self.ranks[event.worker], Tier::Device, &event.data),
+        );
     }
 
     fn settle(&self) {}
@@ -105,7 +108,9 @@ impl Subject for Ours {
     fn answer(&self, prompt: &Vec<u64>) -> Vec<(u64, u32)> {
         let mut out = Matches::new();
         self.index.find(prompt, &mut out);
-        let pairs = out.iter().map(|(rank, overlap)| (rank.worker.instance.raw(), overlap.device));
+        let pairs = out
+            .iter()
+            .map(|(rank, overlap)| (rank.worker.instance.raw(), overlap.device));
         let mut pairs: Vec<_> = pairs.collect();
         pairs.sort_unstable();
         pairs
@@ -122,7 +127,11 @@ impl Subject for Crtc {
     const NAME: &'static str = "CRTC";
 
     fn new(_workers: usize) -> Self {
-        Self(ThreadPoolIndexer::new(ConcurrentRadixTreeCompressed::new(), 1, 64))
+        Self(ThreadPoolIndexer::new(
+            ConcurrentRadixTreeCompressed::new(),
+            1,
+            64,
+        ))
     }
 
     fn event(&self, event: &Event, id: u64) -> RouterEvent {
@@ -146,7 +155,14 @@ impl Subject for Crtc {
             Data::Cleared => KvCacheEventData::Cleared,
         };
         let event_id = id + 1;
-        RouterEvent::new(event.worker as u64, KvCacheEvent { event_id, data, dp_rank: 0 })
+        RouterEvent::new(
+            event.worker as u64,
+            KvCacheEvent {
+                event_id,
+                data,
+                dp_rank: 0,
+            },
+        )
     }
 
     fn prompt(hashes: &[u64]) -> Vec<LocalBlockHash> {
@@ -159,7 +175,12 @@ impl Subject for Crtc {
 
     fn settle(&self) {
         static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-        let new = || Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+        let new = || {
+            Builder::new_multi_thread()
+                .worker_threads(1)
+                .build()
+                .expect("a runtime")
+        };
         let settled = RUNTIME.get_or_init(new).block_on(self.0.flush_and_wait());
         settled.expect("the thread for events runs");
     }
@@ -170,7 +191,11 @@ impl Subject for Crtc {
 
     fn answer(&self, prompt: &Vec<LocalBlockHash>) -> Vec<(u64, u32)> {
         let found = self.0.backend().find_matches(prompt, false);
-        let mut pairs: Vec<_> = found.scores.iter().map(|(worker, blocks)| (worker.worker_id, *blocks)).collect();
+        let mut pairs: Vec<_> = found
+            .scores
+            .iter()
+            .map(|(worker, blocks)| (worker.worker_id, *blocks))
+            .collect();
         pairs.sort_unstable();
         pairs
     }

@@ -17,8 +17,6 @@ pub struct Shape {
     /// Events after the workers are full.
     pub churn_events: usize,
     pub prompts: usize,
-    /// Each worker's engine has names of its own for the same blocks.
-    pub own_names: bool,
 }
 
 const SEED: u64 = 0x5eed;
@@ -237,21 +235,22 @@ impl Fleet {
 
     /// A prompt comes in one event, each block of the answer in one of its own.
     fn serve(&mut self, number: usize, id: u64, chain: Chain, asked: usize, events: &mut Vec<Event>) {
-        let salt = if self.shape.own_names { mixed(number as u64 + 1) } else { 0 };
         let worker = &mut self.workers[number];
         let end = chain.names.len();
         let before = worker.here.get(&id).map_or(0, |(chain, _)| chain.names.len());
-        let new = (before..end).find(|n| !worker.uses.contains_key(&chain.names[*n])).unwrap_or(end);
+        let new = (before..end)
+            .find(|n| !worker.uses.contains_key(&chain.names[*n]))
+            .unwrap_or(end);
         for name in &chain.names[before..] {
             *worker.uses.entry(*name).or_insert(0) += 1;
         }
         let mut store = |from: usize, to: usize| {
             let blocks = (from..to).map(|n| Block {
-                hash: chain.names[n] ^ salt,
+                hash: chain.names[n],
                 tokens: chain.hashes[n],
                 multimodal: false,
             });
-            let parent = from.checked_sub(1).map(|n| chain.names[n] ^ salt);
+            let parent = from.checked_sub(1).map(|n| chain.names[n]);
             let blocks = blocks.collect();
             let data = Data::Stored(Stored { parent, blocks });
             events.push(Event { worker: number, data });
@@ -267,18 +266,23 @@ impl Fleet {
         while worker.uses.len() > self.shape.room
             && let Some((when, oldest)) = worker.served.pop_front()
         {
-            let current = worker.here.get(&oldest).is_some_and(|(_, served)| *served == when);
+            let current = worker
+                .here
+                .get(&oldest)
+                .is_some_and(|(_, served)| *served == when);
             if oldest == id || !current {
                 continue;
             }
-            let Some((chain, _)) = worker.here.remove(&oldest) else { continue };
+            let Some((chain, _)) = worker.here.remove(&oldest) else {
+                continue;
+            };
             let mut gone = Vec::new();
             for name in chain.names.iter().rev() {
                 if let Some(uses) = worker.uses.get_mut(name) {
                     *uses -= 1;
                     if *uses == 0 {
                         worker.uses.remove(name);
-                        gone.push(*name ^ salt);
+                        gone.push(*name);
                     }
                 }
             }
@@ -308,7 +312,11 @@ impl Fleet {
     }
 
     fn distinct(&self) -> usize {
-        let mut all: Vec<u64> = self.workers.iter().flat_map(|worker| worker.uses.keys().copied()).collect();
+        let mut all: Vec<u64> = self
+            .workers
+            .iter()
+            .flat_map(|worker| worker.uses.keys().copied())
+            .collect();
         all.sort_unstable();
         all.dedup();
         all.len()

@@ -9,7 +9,7 @@ use std::{
 
 use bench_kv::{
     measure::Rig,
-    shapes::{FLEETS, fleet, with_own_names},
+    shapes::{FLEETS, fleet},
     subjects::{Crtc, Ours, Subject},
     table::{Bar, Ratio, print},
     workload::Workload,
@@ -43,9 +43,8 @@ static ALLOCATOR: Counting = Counting;
 fn main() -> ExitCode {
     let mut rows = Vec::new();
     for shape in FLEETS.map(fleet) {
-        rows.extend(compare(&Workload::new(shape), true));
+        rows.extend(compare(&Workload::new(shape)));
     }
-    rows.extend(compare(&Workload::new(with_own_names(fleet(FLEETS[1]))), false));
     println!("\nHeap bytes for each resident block\n");
     if print(Crtc::NAME, &rows) {
         ExitCode::SUCCESS
@@ -54,19 +53,21 @@ fn main() -> ExitCode {
     }
 }
 
-fn compare(workload: &Workload, gated: bool) -> [Ratio; 2] {
+fn compare(workload: &Workload) -> [Ratio; 2] {
     let (ours, peer) = (bytes::<Ours>(workload), bytes::<Crtc>(workload));
-    let names = if gated { "" } else { ", names of their own" };
     let row = |when: &str, ours, peer, bar| Ratio {
-        what: format!("{} workers{names}, after {when}", workload.shape.workers),
+        what: format!("{} workers, after {when}", workload.shape.workers),
         ours,
         peer,
         digits: 1,
         ratio: ours / peer,
         bar,
     };
-    let bar = gated.then_some(Bar::AtMost(0.6, 0.45));
-    [row("fill", ours.0, peer.0, None), row("churn", ours.1, peer.1, bar)]
+    let bar = Some(Bar::AtMost(0.6, 0.45));
+    [
+        row("fill", ours.0, peer.0, None),
+        row("churn", ours.1, peer.1, bar),
+    ]
 }
 
 /// After the fill and after the churn.
@@ -89,6 +90,9 @@ fn bytes<S: Subject>(workload: &Workload) -> (f64, f64) {
 /// Bytes of the prompts that a rig keeps.
 fn prompts_of<S: Subject>(rig: &Rig<'_, S>) -> isize {
     let prompts = &rig.workload().prompts;
-    let bytes: usize = prompts.iter().map(|hashes| hashes.len() * 8 + size_of::<Vec<u64>>()).sum();
+    let bytes: usize = prompts
+        .iter()
+        .map(|hashes| hashes.len() * 8 + size_of::<Vec<u64>>())
+        .sum();
     bytes as isize
 }
