@@ -1,7 +1,7 @@
 # The list of commands. No logic here: each calls cargo or a script of scripts/.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint generate check-generated e2e e2e-kube bench bench-relay bench-kv fuzz
+.PHONY: help run test lint generate check-generated e2e e2e-kube bench bench-relay bench-kv bench-routing fuzz
 
 help: ## Show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -36,6 +36,9 @@ bench-relay: ## Compare the relay alone with other proxies
 
 bench-kv: ## Compare the KV index with the fastest one of Dynamo; fails below its gates
 	@scripts/bench.sh kv
+
+bench-routing: ## Compare choices with Dynamo's own KV router in front of real workers; fails where they are worse
+	@scripts/bench.sh routing
 
 fuzz: ## Fuzz each decoder for a minute
 	@scripts/fuzz.sh

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# bench.sh [relay|micro|push|kv]   Runs the benches of bench/ in release builds: all of them, or one group: the relay against other
-# proxies, the model alone, fleet views pushed to many routers, the KV index against the fastest one of Dynamo (fails below its gates).
-# Further arguments go to bench/relay/run.py.
+# bench.sh [relay|micro|push|kv|routing]   Runs the benches of bench/ in release builds: all of them, or one group: the relay against other
+# proxies, the model alone, fleet views pushed to many routers, the KV index against the fastest one of Dynamo (fails below its gates),
+# the choices beside Dynamo's own KV router in front of real workers (fails where they are worse; not among all of them: minutes).
+# Further arguments go to bench/relay/run.py or bench/routing/run.py.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/lib.sh"
@@ -42,11 +43,23 @@ kv() {
   return $failed
 }
 
+routing() {
+  cargo build --release -p continuum-router
+  E2E_ROUTER=$(target_dir)/release/continuum-router
+  E2E_DYNAMO_HOME=$CONTINUUM_CACHE/dynamo
+  export E2E_ROUTER E2E_DYNAMO_HOME
+  "$here/install-test-deps.sh" --e2e
+  "$here/install-dynamo.sh" 1.6.1
+  "$E2E_DYNAMO_HOME/client/bin/python" -m pip install --quiet --disable-pip-version-check -r bench/routing/requirements.txt
+  "$E2E_DYNAMO_HOME/client/bin/python" bench/routing/run.py "$@"
+}
+
 case $group in
 all) micro && push && kv && relay "$@" ;;
 relay) relay "$@" ;;
 micro) micro ;;
 push) push ;;
 kv) kv "$@" ;;
-*) die "unknown group $group: relay, micro, push, kv, or nothing for all" ;;
+routing) routing "$@" ;;
+*) die "unknown group $group: relay, micro, push, kv, routing, or nothing for all" ;;
 esac

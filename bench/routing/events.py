@@ -1,0 +1,72 @@
+"""What workers say of their own caches, read from their publishers: blocks that had to be computed."""
+
+import struct
+import threading
+
+import msgpack
+import zmq
+
+TOPIC = b"kv-events"
+PREFIX = "v1/event_channels/"
+
+
+class Events:
+    """Counts the blocks that workers store, from its start until it is stopped. Publishers that come later are followed too."""
+
+    def __init__(self, etcd, components):
+        self._etcd, self._components = etcd, components
+        self.stored = 0
+        self.broken = 0
+        self._known = set()
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.SUB)
+        self._socket.setsockopt(zmq.RCVHWM, 0)
+        self._socket.setsockopt(zmq.RCVTIMEO, 200)
+        self._socket.setsockopt(zmq.SUBSCRIBE, TOPIC)
+        self.follow()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def follow(self):
+        """Connects to publishers that are registered and not known yet."""
+        for record in self._etcd.values(PREFIX).values():
+            transport = record.get("transport") or {}
+            zmq_at = transport.get("config", transport) if isinstance(transport, dict) else {}
+            endpoint = zmq_at.get("endpoint") if isinstance(zmq_at, dict) else None
+            scope = record.get("scope") or record
+            if record.get("topic") != TOPIC.decode() or not endpoint or scope.get("component") not in self._components:
+                continue
+            if endpoint not in self._known:
+                self._known.add(endpoint)
+                self._socket.connect(endpoint)
+
+    @property
+    def publishers(self):
+        return len(self._known)
+
+    def stop(self):
+        self._stop.set()
+        self._thread.join(5)
+        self._socket.close(0)
+        self._context.term()
+        return self.stored
+
+    def _run(self):
+        while not self._stop.is_set():
+            try:
+                frames = self._socket.recv_multipart()
+            except zmq.Again:
+                continue
+            try:
+                self._take(frames)
+            except (ValueError, KeyError, TypeError, struct.error, IndexError):
+                self.broken += 1
+
+    def _take(self, frames):
+        length = struct.unpack(">I", frames[3][1:5])[0]
+        envelope = msgpack.unpackb(frames[3][5:5 + length])
+        for event in msgpack.unpackb(envelope["payload"], strict_map_key=False):
+            data = event["event"]["data"]
+            if isinstance(data, dict) and "stored" in data and event.get("storage_tier", "device") == "device":
+                self.stored += len(data["stored"]["blocks"])
