@@ -50,7 +50,7 @@ routing() {
   export E2E_ROUTER E2E_DYNAMO_HOME
   "$here/install-test-deps.sh" --e2e
   "$here/install-dynamo.sh" 1.6.1
-  "$E2E_DYNAMO_HOME/client/bin/python" -m pip install --quiet --disable-pip-version-check -r bench/routing/requirements.txt
+  "$E2E_DYNAMO_HOME/uv/bin/uv" pip install -q --python "$E2E_DYNAMO_HOME/client/bin/python" -r bench/routing/requirements.txt
   "$E2E_DYNAMO_HOME/client/bin/python" bench/routing/run.py "$@"
 }
 

@@ -30,12 +30,10 @@ class Events:
 
     def follow(self):
         """Connects to publishers that are registered and not known yet."""
-        for record in self._etcd.values(PREFIX).values():
-            transport = record.get("transport") or {}
-            zmq_at = transport.get("config", transport) if isinstance(transport, dict) else {}
-            endpoint = zmq_at.get("endpoint") if isinstance(zmq_at, dict) else None
-            scope = record.get("scope") or record
-            if record.get("topic") != TOPIC.decode() or not endpoint or scope.get("component") not in self._components:
+        for key, record in self._etcd.values(PREFIX).items():
+            endpoint = record["transport"].get("config", {}).get("endpoint")
+            mine = any(f"/component/{component}/" in key for component in self._components)
+            if record["topic"] != TOPIC.decode() or not mine or not endpoint:
                 continue
             if endpoint not in self._known:
                 self._known.add(endpoint)

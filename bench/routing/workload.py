@@ -10,11 +10,11 @@ WORDS = [f"{a}{b}" for a in ("ka", "lo", "mi", "ne", "pu", "ra", "si", "to") for
 class Shape:
     """How much is asked. Lengths in words, which are about two tokens each."""
 
-    systems: int = 6
-    conversations: int = 48
-    turns: int = 5
-    system_words: int = 320
-    question_words: int = 60
+    systems: int = 8
+    conversations: int = 40
+    turns: int = 6
+    system_words: int = 200
+    question_words: int = 120
     answer_tokens: int = 16
     clients: int = 8
 
