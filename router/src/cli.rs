@@ -17,8 +17,8 @@ use continuum_config::Build;
 pub const BUILD: Build = Build {
     dynamo: cfg!(feature = "dynamo"),
     kubernetes: cfg!(feature = "dynamo"),
+    dynamo_kv: cfg!(feature = "dynamo-kv"),
     // Parsed and validated, not served yet, whatever the features say.
-    dynamo_kv: false,
     dynamo_event_bus: false,
 };
 

@@ -2,7 +2,7 @@
 //!
 //! Whoever reads the prompt is chosen first (the prefill worker of a pair, or a worker that serves alone), by blocks
 //! still to compute and work in front of them; then, in its namespace, the decode worker by load. Costs are in blocks
-//! and are those of Dynamo's own router; see `docs/adr/` for where they differ.
+//! and are those of Dynamo's own router; see `docs/kv-aware.md` for where they differ.
 
 use continuum_fleet::view::Worker;
 use continuum_kv_index::{Matches, Overlap};
