@@ -65,6 +65,8 @@ pub fn catalogue() -> Vec<Family> {
     families.extend(of_fleet());
     #[cfg(feature = "dynamo")]
     families.extend(of_controllers());
+    #[cfg(feature = "dynamo-kv")]
+    families.extend(of_prompts());
     families.sort_by_key(|family| family.name);
     families
 }
@@ -183,6 +185,38 @@ fn served() -> Vec<Family> {
                 ("reason", closed(Reason::ALL.map(Reason::as_str))),
                 ("role", closed(["prefill", "decode"])),
             ],
+        ),
+    ]
+}
+
+#[cfg(feature = "dynamo-kv")]
+fn of_prompts() -> Vec<Family> {
+    use continuum_prompt::{Outcome as Files, metrics::Stage};
+
+    vec![
+        family(
+            "continuum_dynamo_kv_artifacts_total",
+            "Tokenizers and chat templates of models, by what became of them.",
+            Kind::Counter,
+            vec![("result", closed(Files::ALL.map(Files::as_str)))],
+        ),
+        family(
+            "continuum_dynamo_kv_render_seconds",
+            "Time that a prompt took to be rendered, tokenized and hashed, by stage.",
+            Kind::Histogram,
+            vec![("stage", closed(Stage::ALL.map(Stage::as_str)))],
+        ),
+        family(
+            "continuum_dynamo_kv_selection_total",
+            "Prompts whose blocks were to decide, by what came of it.",
+            Kind::Counter,
+            vec![("result", closed(super::KvResult::WORDS))],
+        ),
+        family(
+            "continuum_dynamo_kv_overlap_blocks",
+            "Blocks of a prompt that the rank which reads it holds, by its role.",
+            Kind::Histogram,
+            vec![("role", closed(["prefill", "decode"]))],
         ),
     ]
 }
