@@ -58,7 +58,7 @@ impl Prompts {
         let metrics = continuum_prompt::Metrics::new()?;
         metrics.register(registry)?;
         let (settings, wanted) = watch::channel(settings(config));
-        let in_flight = Arc::new(InFlight::new(rand::random()));
+        let in_flight = Arc::new(InFlight::default());
         spawner.essential("ranks of open requests", {
             let (in_flight, view, wanted) = (in_flight.clone(), view.clone(), wanted.clone());
             |stop| async move {
@@ -171,19 +171,18 @@ impl Known {
             worker: chosen.worker.key.clone(),
             rank: chosen.rank?.0,
         };
-        Some(self.in_flight.enter(rank, hashes))
+        Some(self.in_flight.enter(&rank, hashes))
     }
 }
 
 fn held(index: &Index, in_flight: &InFlight, prepared: &Prepared) -> Vec<Held> {
     let lookup = |(block_size, hashes): &(u32, Vec<u64>)| {
-        let (mut cached, mut open) = (Matches::new(), Matches::new());
+        let mut cached = Matches::new();
         index.find(hashes, &mut cached);
-        in_flight.find(hashes, &mut open);
         Held {
             block_size: *block_size,
             cached,
-            in_flight: open,
+            in_flight: in_flight.find(hashes),
         }
     };
     prepared.hashes.iter().map(lookup).collect()

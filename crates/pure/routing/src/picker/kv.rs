@@ -7,7 +7,7 @@
 use continuum_fleet::view::Worker;
 use continuum_kv_index::{Matches, Overlap};
 
-pub use self::in_flight::{Entry, InFlight};
+pub use self::in_flight::{Entry, InFlight, InUse};
 
 pub(super) mod choose;
 mod cost;
@@ -34,7 +34,7 @@ pub struct Held {
     /// What ranks hold in their caches.
     pub cached: Matches,
     /// What requests of this router hold there now, whether or not the cache keeps it.
-    pub in_flight: Matches,
+    pub in_flight: InUse,
 }
 
 /// How overlap counts. The fields are those of `dynamo.kv`.

@@ -29,7 +29,7 @@ impl Known {
             rank: candidate.rank,
         });
         let (overlap, open) = match (held, &key) {
-            (Some(held), Some(key)) => (held.cached.of(key), held.in_flight.of(key).device),
+            (Some(held), Some(key)) => (held.cached.of(key), held.in_flight.of(key)),
             (None, _) | (_, None) => Default::default(),
         };
         let cached = u64::from(overlap.total()).saturating_mul(size).min(prompt.tokens);

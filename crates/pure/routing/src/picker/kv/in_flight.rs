@@ -1,38 +1,25 @@
 //! Which blocks the requests that this router has dispatched hold on their ranks.
 //!
-//! A second index of the same kind, fed by dispatches instead of events: a block is there while a request that contains
-//! it is open. Two requests that share a prefix on one rank hold it once.
+//! A block is there while a request that contains it is open. Two requests that share a prefix on one rank hold it once.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
+    hash::{BuildHasherDefault, DefaultHasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use continuum_kv_index::{Caps, Index, Matches, RankKey};
-use continuum_wire::router_event::{Block, Data, Stored, Tier};
+use continuum_kv_index::RankKey;
 
+use self::tree::{Node, Number, Tree};
 use crate::limits::IN_FLIGHT_BLOCKS;
 
+mod tree;
+
 /// Blocks of open requests, by rank.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct InFlight {
-    index: Index,
-    ranks: Mutex<Ranks>,
-}
-
-#[derive(Debug, Default)]
-struct Ranks {
-    open: BTreeMap<RankKey, Open>,
-    /// Number of the next [`Open`].
-    next: u64,
-}
-
-/// The open requests of a rank. A rank that leaves and comes back has others.
-#[derive(Debug, Default)]
-struct Open {
-    number: u64,
-    /// How many of them hold a block.
-    counts: HashMap<u64, u32>,
+    /// Held for microseconds: a prompt is one path of few nodes, however many blocks it has.
+    state: Mutex<State>,
 }
 
 /// One open request. Dropping it lets its blocks go.
@@ -40,133 +27,103 @@ struct Open {
 #[must_use = "dropping an entry ends it"]
 pub struct Entry {
     all: Arc<InFlight>,
-    rank: RankKey,
-    number: u64,
-    /// Names of its blocks: each stands for all before it, too.
-    names: Box<[u64]>,
+    /// Its rank and the end of its path; `None` on a rank that is not known.
+    place: Option<(Number, Node)>,
 }
 
-impl InFlight {
-    /// No requests. `seed` is a random number, see [`Index::seeded`].
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self {
-            index: Index::seeded(Caps::default(), seed),
-            ranks: Mutex::default(),
-        }
-    }
+/// Blocks of a prompt that open requests hold, by rank.
+#[derive(Clone, Debug, Default)]
+pub struct InUse {
+    roster: Arc<Roster>,
+    /// In order.
+    found: Vec<(Number, u32)>,
+}
 
-    /// Takes over which ranks exist. Entries of others count no more.
+#[derive(Debug, Default)]
+struct State {
+    roster: Arc<Roster>,
+    /// Number of the next rank: one that leaves and comes back has another.
+    next: Number,
+    tree: Tree,
+}
+
+type Roster = HashMap<RankKey, Number, BuildHasherDefault<DefaultHasher>>;
+
+impl InFlight {
+    /// Takes over which ranks exist, in order. Entries of others count no more.
     pub fn set_live(&self, live: &[RankKey]) {
-        let mut ranks = self.lock();
-        self.index.set_live(live);
-        ranks.open.retain(|rank, _| live.binary_search(rank).is_ok());
+        let mut state = self.lock();
+        let State { roster, next, .. } = &mut *state;
+        let number = |key: &RankKey| {
+            let known = roster.get(key).copied();
+            let number = known.unwrap_or_else(|| {
+                *next += 1;
+                *next
+            });
+            (key.clone(), number)
+        };
+        let fresh: Roster = live.iter().map(number).collect();
+        let before = std::mem::replace(roster, Arc::new(fresh));
+        drop(state);
+        drop(before);
     }
 
     /// Opens a request on a rank. `hashes`: the local hashes of its blocks; of a long one, the first
     /// [`IN_FLIGHT_BLOCKS`] count.
-    pub fn enter(self: &Arc<Self>, rank: RankKey, hashes: &[u64]) -> Entry {
+    pub fn enter(self: &Arc<Self>, rank: &RankKey, hashes: &[u64]) -> Entry {
         let hashes = hashes.get(..IN_FLIGHT_BLOCKS).unwrap_or(hashes);
-        let mut name = 0;
-        let names: Box<[u64]> = hashes
-            .iter()
-            .map(|hash| {
-                name = chained(name, *hash);
-                name
-            })
-            .collect();
-        let mut ranks = self.lock();
-        let next = ranks.next;
-        ranks.next = next.wrapping_add(1);
-        let Open { number, counts } = ranks.open.entry(rank.clone()).or_insert_with(|| Open {
-            number: next,
-            ..Open::default()
-        });
-        let number = *number;
-        let mut fresh = names.len();
-        for (at, name) in names.iter().enumerate() {
-            let count = counts.entry(*name).or_insert(0);
-            *count = count.saturating_add(1);
-            if *count == 1 {
-                fresh = fresh.min(at);
-            }
-        }
-        // Who holds a block holds all before it: what is new is the end.
-        let blocks: Vec<Block> = names
-            .iter()
-            .zip(hashes)
-            .skip(fresh)
-            .map(|(name, hash)| Block {
-                hash: *name,
-                tokens: *hash,
-                multimodal: false,
-            })
-            .collect();
-        if !blocks.is_empty() {
-            let parent = fresh.checked_sub(1).and_then(|before| names.get(before)).copied();
-            let stored = Data::Stored(Stored { parent, blocks });
-            let _refused_when_full = self.index.apply(&rank, Tier::Device, &stored);
-        }
-        drop(ranks);
+        let mut state = self.lock();
+        let number = state.roster.get(rank).copied();
+        let place = number.map(|number| (number, state.tree.enter(number, hashes)));
+        drop(state);
         Entry {
             all: Arc::clone(self),
-            rank,
-            number,
-            names,
+            place,
         }
     }
 
-    /// What each rank holds of a prompt.
-    pub fn find(&self, hashes: &[u64], out: &mut Matches) {
-        self.index.find(hashes, out);
+    /// What open requests hold of a prompt.
+    #[must_use]
+    pub fn find(&self, hashes: &[u64]) -> InUse {
+        let state = self.lock();
+        InUse {
+            roster: Arc::clone(&state.roster),
+            found: state.tree.find(hashes),
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Ranks> {
-        self.ranks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl InUse {
+    /// Blocks from the beginning of the prompt that are in use on a rank.
+    #[must_use]
+    pub fn of(&self, rank: &RankKey) -> u32 {
+        if self.found.is_empty() {
+            return 0;
+        }
+        let found = self.roster.get(rank).and_then(|number| {
+            let at = self.found.binary_search_by_key(number, |(number, _)| *number);
+            self.found.get(at.ok()?)
+        });
+        found.map_or(0, |(_, blocks)| *blocks)
     }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let mut ranks = self.all.lock();
-        let mine = ranks.open.get_mut(&self.rank);
-        let Some(Open { counts, .. }) = mine.filter(|open| open.number == self.number) else {
-            return;
-        };
-        let mut gone = Vec::new();
-        for name in &self.names {
-            if let Some(count) = counts.get_mut(name) {
-                *count = count.saturating_sub(1);
-                if *count == 0 {
-                    counts.remove(name);
-                    gone.push(*name);
-                }
-            }
-        }
-        if counts.is_empty() {
-            ranks.open.remove(&self.rank);
-        }
-        if !gone.is_empty() {
-            let _unknown_when_it_was_full =
-                self.all
-                    .index
-                    .apply(&self.rank, Tier::Device, &Data::Removed(gone));
+        if let Some((number, end)) = self.place {
+            self.all.lock().tree.leave(number, end);
         }
     }
-}
-
-/// The name of a block behind the one named `before`.
-const fn chained(before: u64, hash: u64) -> u64 {
-    let mut z = before.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ hash.rotate_left(31);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]
 mod tests {
     use continuum_fleet::ids::{InstanceId, WorkerKey};
-    use continuum_kv_index::Overlap;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -180,48 +137,106 @@ mod tests {
         }
     }
 
-    fn held(all: &InFlight, hashes: &[u64], of: &RankKey) -> u32 {
-        let mut found = Matches::new();
-        all.find(hashes, &mut found);
-        let Overlap { device, host, disk } = found.of(of);
-        assert_eq!((host, disk), (0, 0));
-        device
-    }
-
     #[test]
     fn a_block_is_held_while_a_request_that_contains_it_is_open() {
-        let all = Arc::new(InFlight::new(7));
+        let all = Arc::new(InFlight::default());
         let (a, b) = (rank(1), rank(2));
         all.set_live(&[a.clone(), b.clone()]);
-        let long = all.enter(a.clone(), &[1, 2, 3, 4]);
-        let other = all.enter(a.clone(), &[1, 2, 9]);
-        let there = all.enter(b.clone(), &[1]);
-        assert_eq!(held(&all, &[1, 2, 3, 4, 5], &a), 4);
-        assert_eq!(held(&all, &[1, 2, 9], &a), 3);
-        assert_eq!(held(&all, &[1, 2, 3], &b), 1);
+        let long = all.enter(&a, &[1, 2, 3, 4]);
+        let other = all.enter(&a, &[1, 2, 9]);
+        let there = all.enter(&b, &[1]);
+        assert_eq!(all.find(&[1, 2, 3, 4, 5]).of(&a), 4);
+        assert_eq!(all.find(&[1, 2, 9]).of(&a), 3);
+        assert_eq!(all.find(&[1, 2, 3]).of(&b), 1);
         drop(long);
-        assert_eq!(held(&all, &[1, 2, 3, 4, 5], &a), 2);
-        assert_eq!(held(&all, &[1, 2, 9], &a), 3);
+        assert_eq!(all.find(&[1, 2, 3, 4, 5]).of(&a), 2);
+        assert_eq!(all.find(&[1, 2, 9]).of(&a), 3);
         drop(other);
-        assert_eq!(held(&all, &[1, 2, 9], &a), 0);
+        assert_eq!(all.find(&[1, 2, 9]).of(&a), 0);
         drop(there);
-        assert!(all.lock().open.is_empty());
+        assert!(all.lock().tree.is_empty());
     }
 
     #[test]
     fn a_rank_that_left_takes_its_requests_along() {
-        let all = Arc::new(InFlight::new(7));
+        let all = Arc::new(InFlight::default());
         let a = rank(1);
+        let early = all.enter(&a, &[1, 2]);
         all.set_live(std::slice::from_ref(&a));
-        let open = all.enter(a.clone(), &[1, 2]);
+        let open = all.enter(&a, &[1, 2]);
         all.set_live(&[]);
-        assert!(all.lock().open.is_empty());
+        assert_eq!(all.find(&[1, 2]).of(&a), 0);
         all.set_live(std::slice::from_ref(&a));
-        let again = all.enter(a.clone(), &[1]);
-        // The old request ends: the new one still holds its block.
-        drop(open);
-        assert_eq!(held(&all, &[1, 2], &a), 1);
+        assert_eq!(all.find(&[1, 2]).of(&a), 0);
+        let again = all.enter(&a, &[1]);
+        // The old requests end: the new one still holds its block.
+        drop((early, open));
+        assert_eq!(all.find(&[1, 2]).of(&a), 1);
         drop(again);
-        assert_eq!(held(&all, &[1], &a), 0);
+        assert_eq!(all.find(&[1]).of(&a), 0);
+        assert!(all.lock().tree.is_empty());
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Enter(u64, Vec<u64>),
+        Leave(usize),
+        Live(Vec<u64>),
+    }
+
+    fn prompt() -> impl Strategy<Value = Vec<u64>> {
+        prop::collection::vec(0..3_u64, 0..8)
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let live = prop::sample::subsequence(vec![0, 1, 2, 3], 0..=4);
+        prop_oneof![
+            6 => (0..4_u64, prompt()).prop_map(|(rank, hashes)| Step::Enter(rank, hashes)),
+            4 => any::<usize>().prop_map(Step::Leave),
+            1 => live.prop_map(Step::Live),
+        ]
+    }
+
+    proptest! {
+        /// Against a list of the open requests.
+        #[test]
+        fn what_is_found_is_the_longest_common_prefix(
+            steps in prop::collection::vec(step(), 0..60),
+            asked in prop::collection::vec(prompt(), 4),
+        ) {
+            let all = Arc::new(InFlight::default());
+            let mut live = vec![0, 1, 2, 3];
+            let ranks = |live: &[u64]| live.iter().copied().map(rank).collect::<Vec<_>>();
+            all.set_live(&ranks(&live));
+            let mut open: Vec<(Option<u64>, Vec<u64>, Entry)> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Enter(of, hashes) => {
+                        let entry = all.enter(&rank(of), &hashes);
+                        open.push((Some(of).filter(|of| live.contains(of)), hashes, entry));
+                    }
+                    Step::Leave(at) if !open.is_empty() => drop(open.swap_remove(at % open.len())),
+                    Step::Leave(_) => {}
+                    Step::Live(next) => {
+                        live = next;
+                        all.set_live(&ranks(&live));
+                        for (of, ..) in &mut open {
+                            *of = of.filter(|of| live.contains(of));
+                        }
+                    }
+                }
+                for asked in &asked {
+                    let found = all.find(asked);
+                    for of in 0..4 {
+                        let mine = open.iter().filter(|(rank, ..)| *rank == Some(of));
+                        let common = |hashes: &[u64]| hashes.iter().zip(asked).take_while(|(a, b)| a == b).count();
+                        let most = mine.map(|(_, hashes, _)| common(hashes)).max().unwrap_or(0);
+                        prop_assert_eq!(found.of(&rank(of)) as usize, most);
+                    }
+                }
+            }
+            drop(open);
+            prop_assert!(all.lock().tree.is_empty());
+        }
     }
 }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use crate::{
     picker::{
         Reason, Standing,
-        kv::{Bypass, BypassPolicy, Held, Prompt, Settings},
+        kv::{Bypass, BypassPolicy, Held, InUse, Prompt, Settings},
     },
     rig::{Build, Rig, aggregated, blocks, decode, decode_of, key, prefill, prefill_of, tokens},
 };
@@ -51,7 +51,7 @@ impl Known {
             held: vec![Held {
                 block_size: SIZE,
                 cached,
-                in_flight: Matches::new(),
+                in_flight: InUse::default(),
             }],
             settings: Settings::default(),
             chance: [0.5; 2],

@@ -1,0 +1,181 @@
+//! Prompts of open requests as a radix tree: a node is a run of blocks that no prompt leaves in the middle.
+//!
+//! Who holds a node holds all nodes above it. So the work for one prompt is a comparison of its hashes and a few steps
+//! from node to node, and a prompt that nobody shares is one node.
+
+use std::collections::BTreeMap;
+
+/// A rank.
+pub(super) type Number = u64;
+
+/// A node's place in the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Node(usize);
+
+/// The beginning of every prompt.
+const ROOT: Node = Node(0);
+
+#[derive(Debug)]
+pub(super) struct Tree {
+    nodes: Vec<Run>,
+    free: Vec<Node>,
+}
+
+#[derive(Debug, Default)]
+struct Run {
+    parent: usize,
+    /// Empty only at the root.
+    hashes: Box<[u64]>,
+    /// By their first block.
+    children: BTreeMap<u64, Node>,
+    /// How many open requests of a rank go through here; in order.
+    holders: Vec<(Number, u32)>,
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self {
+            nodes: vec![Run::default()],
+            free: Vec::new(),
+        }
+    }
+}
+
+impl Tree {
+    /// Adds a request; the end of its path.
+    pub(super) fn enter(&mut self, rank: Number, hashes: &[u64]) -> Node {
+        let (mut at, mut rest) = (ROOT, hashes);
+        while let Some(first) = rest.first() {
+            let next = match self.run(at).children.get(first).copied() {
+                Some(child) => {
+                    let common = common(&self.run(child).hashes, rest);
+                    rest = rest.get(common..).unwrap_or_default();
+                    self.cut(child, common)
+                }
+                None => {
+                    let child = self.add(at, std::mem::take(&mut rest).into());
+                    self.run_mut(at).children.insert(*first, child);
+                    child
+                }
+            };
+            let holders = &mut self.run_mut(next).holders;
+            match holders.binary_search_by_key(&rank, |(rank, _)| *rank) {
+                Ok(known) => holders[known].1 += 1,
+                Err(place) => holders.insert(place, (rank, 1)),
+            }
+            at = next;
+        }
+        at
+    }
+
+    /// Ends a request that [`Self::enter`] has added.
+    pub(super) fn leave(&mut self, rank: Number, end: Node) {
+        let mut at = end;
+        while at != ROOT {
+            let run = self.run_mut(at);
+            let parent = Node(run.parent);
+            if let Ok(known) = run.holders.binary_search_by_key(&rank, |(rank, _)| *rank) {
+                run.holders[known].1 -= 1;
+                if run.holders[known].1 == 0 {
+                    run.holders.remove(known);
+                }
+            }
+            if run.holders.is_empty() {
+                // Nobody holds what is below either, so nothing is there.
+                let gone = std::mem::take(run);
+                if let Some(first) = gone.hashes.first() {
+                    self.run_mut(parent).children.remove(first);
+                }
+                self.free.push(at);
+            }
+            at = parent;
+        }
+    }
+
+    /// Blocks from the beginning of a prompt that each rank holds, in order of the ranks.
+    pub(super) fn find(&self, hashes: &[u64]) -> Vec<(Number, u32)> {
+        let mut path = Vec::new();
+        let (mut at, mut rest, mut depth) = (ROOT, hashes, 0);
+        while let Some(child) = rest.first().and_then(|first| self.run(at).children.get(first)) {
+            let run = self.run(*child);
+            let common = common(&run.hashes, rest);
+            depth += common;
+            path.push((*child, depth));
+            if common < run.hashes.len() {
+                break;
+            }
+            rest = rest.get(common..).unwrap_or_default();
+            at = *child;
+        }
+        let mut found: Vec<(Number, u32)> = Vec::new();
+        for (node, depth) in path.into_iter().rev() {
+            let holders = &self.run(node).holders;
+            // Those who hold a node below hold this one: as many are the same.
+            if holders.len() == found.len() {
+                continue;
+            }
+            let depth = u32::try_from(depth).unwrap_or(u32::MAX);
+            let mut deeper = found.iter().copied().peekable();
+            let longest = |(rank, _): &(Number, u32)| {
+                let known = deeper.next_if(|(deeper, _)| deeper == rank);
+                known.unwrap_or((*rank, depth))
+            };
+            found = holders.iter().map(longest).collect();
+        }
+        found
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.run(ROOT).children.is_empty() && self.free.len() + 1 == self.nodes.len()
+    }
+
+    /// The node that ends `blocks` after the beginning of this one, which keeps its end and its name.
+    fn cut(&mut self, node: Node, blocks: usize) -> Node {
+        let run = self.run_mut(node);
+        if blocks >= run.hashes.len() {
+            return node;
+        }
+        let parent = Node(run.parent);
+        let (upper, lower) = run.hashes.split_at(blocks);
+        let (upper, lower): (Box<[u64]>, Box<[u64]>) = (upper.into(), lower.into());
+        let holders = run.holders.clone();
+        let (Some(&first), Some(&second)) = (upper.first(), lower.first()) else {
+            return node;
+        };
+        run.hashes = lower;
+        let above = self.add(parent, upper);
+        self.run_mut(node).parent = above.0;
+        let run = self.run_mut(above);
+        run.holders = holders;
+        run.children.insert(second, node);
+        self.run_mut(parent).children.insert(first, above);
+        above
+    }
+
+    fn add(&mut self, parent: Node, hashes: Box<[u64]>) -> Node {
+        let run = Run {
+            parent: parent.0,
+            hashes,
+            ..Run::default()
+        };
+        if let Some(node) = self.free.pop() {
+            *self.run_mut(node) = run;
+            return node;
+        }
+        self.nodes.push(run);
+        Node(self.nodes.len() - 1)
+    }
+
+    fn run(&self, node: Node) -> &Run {
+        &self.nodes[node.0]
+    }
+
+    fn run_mut(&mut self, node: Node) -> &mut Run {
+        &mut self.nodes[node.0]
+    }
+}
+
+fn common(run: &[u64], hashes: &[u64]) -> usize {
+    run.iter().zip(hashes).take_while(|(a, b)| a == b).count()
+}
