@@ -569,3 +569,48 @@ async fn prompts_are_hashed_with_the_salt_that_the_frontend_sees() {
     assert_eq!(held(&router, &nobody).await, [none; 3]);
     assert!(router.stop().await);
 }
+
+/// What was known is forgotten when it is turned off, and what is said afterwards counts when it is on again.
+#[tokio::test]
+async fn it_is_turned_off_and_on_while_the_router_runs() {
+    let ground = Ground::new(2, 1).await;
+    let workers = ground.workers();
+    let mut teller = ground.teller(&workers[0]).await;
+    let router = Router::before(&ground.sim, &ground.store, &ground.kv("")).await;
+    let text = text(32);
+    let (asked, blocks) = (body(MODEL, &text), chain(&text, None));
+    teller.first(&router, stored(None, blocks.clone())).await;
+    until_held(&router, &asked, &[Some(32), Some(0)]).await;
+    let on = fs::read_to_string(&router.file).unwrap();
+    let reload = async |text: &str| {
+        let fresh = router.file.with_extension("new");
+        fs::write(&fresh, text).unwrap();
+        fs::rename(fresh, &router.file).unwrap();
+        let request = http::Request::post("/admin/config/reload");
+        let told = ask(router.operators(), request, "").await;
+        assert_eq!(told.status, 200, "{}", told.text());
+    };
+    reload(&on.replace("kv: {enabled: true", "kv: {enabled: false")).await;
+    until_held(&router, &asked, &[None, None]).await;
+    until("nothing is kept", || {
+        router.metric("continuum_dynamo_kv_index_ownerships", &[]) == 0.0
+            && router.serving.app.fleet.kv.subscriptions().is_empty()
+    })
+    .await;
+    let answer = ask(router.clients(), post(), asked.to_string()).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    reload(&on).await;
+    until_held(&router, &asked, &[Some(0), Some(0)]).await;
+    teller.first(&router, stored(None, blocks[..7].to_vec())).await;
+    until_held(&router, &asked, &[Some(7), Some(0)]).await;
+    let overlap = selected(&router, "overlap");
+    let answer = ask(router.clients(), post(), asked.to_string()).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(selected(&router, "overlap"), overlap + 1.0);
+    // A smaller index is another one.
+    reload(&on.replace("limits: {", "limits: {max_index_blocks: 1000")).await;
+    until_held(&router, &asked, &[Some(0), Some(0)]).await;
+    teller.tell(stored(None, blocks)).await;
+    until_held(&router, &asked, &[Some(32), Some(0)]).await;
+    assert!(router.stop().await);
+}
