@@ -17,11 +17,17 @@ use continuum_fleet::{
     ids::{Graph, InstanceId, ModelName, Namespace, PublisherId, Rank, WorkerKey},
     view::{Artifacts, Capacity, Card, FleetView, NameKind, RankRange, Role, Seen, ServedName, Worker},
 };
+use continuum_kv_index::{Caps, Index, Matches, RankKey};
 use continuum_routing::{
     Millis,
     load::{Dispatch, Sample, Store},
-    picker::{Pool, Request, Settings, Table, pick},
+    picker::{
+        Pool, Request, Settings, Table,
+        kv::{self, Held, InUse, Prompt},
+        pick,
+    },
 };
+use continuum_wire::router_event::{Block, Data, Stored, Tier};
 
 /// How long one figure is measured.
 const MEASURE: Duration = Duration::from_millis(300);
@@ -41,6 +47,19 @@ fn main() {
         let fleet = Fleet::new(&[(Role::Aggregated, ranks)]);
         fleet.speak(Millis(1_000));
         println!("| {ranks} | {:.0} |", fleet.time(Millis(1_000)));
+    }
+    println!(
+        "\n### Picks that know the prompt (1,000 blocks, of which every rank holds some), fresh samples\n"
+    );
+    println!("| ranks | pairs | aggregated |\n|--:|--:|--:|");
+    for ranks in [64, 512, 4_096] {
+        let pairs = Fleet::new(&[(Role::Prefill, ranks / 2), (Role::Decode, ranks / 2)]);
+        let alone = Fleet::new(&[(Role::Aggregated, ranks)]);
+        println!(
+            "| {ranks} | {:.0} | {:.0} |",
+            pairs.time_with_prompt(),
+            alone.time_with_prompt()
+        );
     }
     println!("\n### Following one changed worker, microseconds (store and table)\n");
     println!("| workers | first view | one worker leaves and returns |\n|--:|--:|--:|");
@@ -176,6 +195,14 @@ impl Fleet {
         &self,
         now: Millis,
     ) -> Result<continuum_routing::picker::Pick, continuum_routing::picker::NoPick> {
+        self.pick_for(None, now)
+    }
+
+    fn pick_for(
+        &self,
+        prompt: Option<&Prompt<'_>>,
+        now: Millis,
+    ) -> Result<continuum_routing::picker::Pick, continuum_routing::picker::NoPick> {
         let pools = [Pool {
             graph: &self.graph,
             listed: true,
@@ -184,11 +211,48 @@ impl Fleet {
             model: &self.model,
             pools: &pools,
             prompt_tokens: 1_000,
-            prompt: None,
+            prompt,
             exclude: &[],
             settings: Settings::default(),
         };
         pick(&self.table, &self.store, &request, now)
+    }
+
+    fn time_with_prompt(&self) -> f64 {
+        let now = Millis(1_000);
+        self.speak(now);
+        let index = Index::new(Caps::default());
+        let key = |worker: &WorkerKey| RankKey {
+            worker: worker.clone(),
+            rank: 0,
+        };
+        index.set_live(&self.keys.iter().map(key).collect::<Vec<_>>());
+        for (place, worker) in (1_u64..).zip(&self.keys) {
+            let block = |n| Block {
+                hash: n,
+                tokens: n,
+                multimodal: false,
+            };
+            let blocks = (1..=1 + place * 7 % 600).map(block).collect();
+            let stored = Data::Stored(Stored { parent: None, blocks });
+            index.apply(&key(worker), Tier::Device, &stored);
+        }
+        let mut cached = Matches::new();
+        index.find(&(1..=1_000).collect::<Vec<_>>(), &mut cached);
+        let held = [Held {
+            block_size: 16,
+            cached,
+            in_flight: InUse::default(),
+        }];
+        let prompt = Prompt {
+            tokens: 16_000,
+            held: &held,
+            settings: kv::Settings::default(),
+            chance: [0.0; 2],
+        };
+        self.measure(|fleet| {
+            black_box(fleet.pick_for(Some(&prompt), now).is_ok());
+        })
     }
 
     fn time(&self, now: Millis) -> f64 {
