@@ -49,7 +49,9 @@ impl Booking {
             .slot
             .book_decode(blocks, pair, !pair && blocks >= STALL_BLOCKS, now);
         let mut ends_at = None;
-        let prefill = pick.prefill.as_ref().map(|chosen| {
+        // Where the prompt is known, whoever reads it has work in front, also a worker that serves alone.
+        let alone = || pick.credit.is_some().then_some(&pick.decode);
+        let prefill = pick.prefill.as_ref().or_else(alone).map(|chosen| {
             // What the rank holds of the prompt is no work for it.
             let work = pick
                 .credit

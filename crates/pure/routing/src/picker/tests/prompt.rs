@@ -194,6 +194,22 @@ fn aggregated_workers_read_their_own_prompts() {
 }
 
 #[test]
+fn a_worker_that_serves_alone_has_its_prompts_in_front_until_the_first_byte() {
+    let rig = Rig::new(&[aggregated(1), aggregated(2)]);
+    let known = Known::device(20, &[(1, 4)]);
+    let pick = rig.pick_by(&known.prompt()).0.unwrap();
+    assert_eq!(decode_of(&pick), 1);
+    let booking = rig.book(&pick, known.tokens, true);
+    let (_, rows) = rig.pick_by(&known.prompt());
+    let cost = |rows: &[crate::picker::Explained]| rows[0].cost.unwrap();
+    // 16 blocks in front, 20 of its own less 4, 20 in use, 16 that are not there.
+    assert_eq!(cost(&rows), 16.0 + 16.0 + 20.0 + 16.0);
+    booking.first_byte(rig.now);
+    let (_, rows) = rig.pick_by(&known.prompt());
+    assert_eq!(cost(&rows), 16.0 + 20.0 + 16.0);
+}
+
+#[test]
 fn without_any_overlap_or_load_it_goes_round() {
     let rig = Rig::new(&[prefill(1), prefill(2), decode(3)]);
     let cold = Known::device(20, &[]);
