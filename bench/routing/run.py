@@ -41,7 +41,7 @@ def arguments():
     parser.add_argument("--workers", type=int, default=4, help="that read prompts; two decode workers come beside them in pairs")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--routers", type=int, default=1, help="of ours, side by side on one fleet")
-    parser.add_argument("--speedup", type=float, default=4)
+    parser.add_argument("--speedup", type=float, default=1, help="of the workers against real time")
     parser.add_argument("--disturb", action="store_true", help="replace a worker in the middle of each arm")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--out", type=Path, help="write all figures here, as JSON")

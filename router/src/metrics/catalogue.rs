@@ -208,7 +208,7 @@ fn of_prompts() -> Vec<Family> {
         ),
         family(
             "continuum_dynamo_kv_selection_total",
-            "Prompts whose blocks were to decide, by what came of it.",
+            "Picks that the blocks of a prompt were to decide, by what came of it.",
             Kind::Counter,
             vec![("result", closed(super::KvResult::WORDS))],
         ),

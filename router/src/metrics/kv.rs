@@ -60,7 +60,7 @@ impl KvSelections {
         let results = IntCounterVec::new(
             Opts::new(
                 "continuum_dynamo_kv_selection_total",
-                "Prompts whose blocks were to decide, by what came of it.",
+                "Picks that the blocks of a prompt were to decide, by what came of it.",
             ),
             &["result"],
         )?;
