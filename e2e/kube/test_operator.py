@@ -72,6 +72,10 @@ def test_pushed_views_need_no_rights(cluster, routers):
     assert "/var/run/secrets/kubernetes.io/serviceaccount" not in mounts
 
 
+def test_helm_test_passes(release, routers):
+    assert "Succeeded" in release.test()
+
+
 def test_a_status_without_news_is_not_written(routers):
     before = routers.read()["metadata"]["resourceVersion"]
     time.sleep(12)

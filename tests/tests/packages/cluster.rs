@@ -121,3 +121,62 @@ async fn an_upgrade_keeps_the_certificate_authority() {
     let left: Api<Secret> = Api::namespaced(client, "upgrades");
     assert!(left.get_opt("keep-controller-ca").await.unwrap().is_none());
 }
+
+/// An older chart, then this one: the kind is this one's, what users wrote stays; also after an uninstall, and for the
+/// next install.
+#[tokio::test]
+async fn an_upgrade_changes_the_kind_and_loses_no_routerconfig() {
+    let cluster = Cluster::start().await;
+    let older = tempfile::tempdir().unwrap();
+    said(Command::new("cp").arg("-r").arg(chart()).arg(older.path())).unwrap();
+    let older = older.path().join(chart().file_name().unwrap());
+    let kind = older.join("files/crds/routerconfigs.yaml");
+    let text = std::fs::read_to_string(&kind).unwrap();
+    let changed = text.replacen("    shortNames:\n    - rc\n", "    shortNames:\n    - older\n", 1);
+    assert_ne!(changed, text);
+    std::fs::write(&kind, changed).unwrap();
+
+    let release = |verb: &str, more: &[&str], chart: Option<&std::path::Path>| {
+        let mut helm = command(&cluster, "helm");
+        helm.args([verb, "kinds", "--namespace", "kinds"])
+            .args(more)
+            .args(chart);
+        said(&mut helm).unwrap_or_else(|error| panic!("helm {verb}: {error}"))
+    };
+    let kubectl = |arguments: &[&str]| said(command(&cluster, "kubectl").args(arguments)).unwrap();
+    let short_name = || {
+        let crd = "crd/routerconfigs.router.continuum.dev";
+        kubectl(&["get", crd, "-o", "jsonpath={.spec.names.shortNames[0]}"])
+    };
+    let identity = || {
+        kubectl(&[
+            "get",
+            "routerconfigs",
+            "chat",
+            "-n",
+            "kinds",
+            "-o",
+            "jsonpath={.metadata.uid}",
+        ])
+    };
+
+    release("install", &["--create-namespace"], Some(&older));
+    assert_eq!(short_name(), "older");
+    let example = std::fs::read_to_string(crate::render::root().join("examples/routerconfig.yaml")).unwrap();
+    let mine = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(
+        mine.path(),
+        example.replace("namespace: dynamo\n", "namespace: kinds\n"),
+    )
+    .unwrap();
+    kubectl(&["apply", "-n", "kinds", "-f", &mine.path().display().to_string()]);
+    let before = identity();
+
+    release("upgrade", &[], Some(&chart()));
+    assert_eq!(short_name(), "rc");
+    assert_eq!(identity(), before);
+    release("uninstall", &[], None);
+    assert_eq!((short_name().as_str(), identity()), ("rc", before.clone()));
+    release("install", &[], Some(&chart()));
+    assert_eq!(identity(), before);
+}
