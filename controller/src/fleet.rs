@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use continuum_config::{
     Config,
-    model::{Discovery as Wanted, DiscoverySource, Dynamo},
+    model::{Discovery as Wanted, DiscoveryLimits, DiscoverySource, Dynamo},
 };
 use continuum_discovery::{Discovery, Status, k8s::Credentials};
 use continuum_fleet::{Graphs, ids::Graph, view::FleetView};
@@ -182,6 +182,20 @@ impl Source {
     }
 }
 
+/// A tenant's limits, as far as they are below the defaults.
+fn bounded(limits: &DiscoveryLimits) -> DiscoveryLimits {
+    let most = DiscoveryLimits::default();
+    DiscoveryLimits {
+        max_record_bytes: limits.max_record_bytes.min(most.max_record_bytes),
+        max_retained_card_bytes: limits.max_retained_card_bytes.min(most.max_retained_card_bytes),
+        max_retained_cards_total_bytes: limits
+            .max_retained_cards_total_bytes
+            .min(most.max_retained_cards_total_bytes),
+        max_resource_bytes: limits.max_resource_bytes.min(most.max_resource_bytes),
+        ..limits.clone()
+    }
+}
+
 impl Place {
     fn of(discovery: &Wanted) -> Self {
         let mut place = discovery.clone();
@@ -192,6 +206,9 @@ impl Place {
             place.kubernetes.model = None;
             place.kubernetes.models = Vec::new();
         }
+        // One tenant must not take the memory of all, nor watch anew for a limit of its own.
+        place.limits = bounded(&place.limits);
+        place.kubernetes.watch_reconnect_backoff = Wanted::default().kubernetes.watch_reconnect_backoff;
         // Nothing of the other sources matters.
         place.etcd = Wanted::default().etcd;
         place.file = Wanted::default().file;

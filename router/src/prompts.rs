@@ -158,13 +158,8 @@ impl Known {
         &self.prepared.tokens
     }
 
-    /// The blocks of the request are in use on the picked ranks until this is dropped.
-    pub(crate) fn enter(&self, pick: &Pick) -> Vec<Entry> {
-        let chosen = std::iter::once(&pick.decode).chain(&pick.prefill);
-        chosen.filter_map(|chosen| self.enter_on(chosen)).collect()
-    }
-
-    fn enter_on(&self, chosen: &Chosen) -> Option<Entry> {
+    /// The blocks of the request are in use on a picked rank until this is dropped.
+    pub(crate) fn enter(&self, chosen: &Chosen) -> Option<Entry> {
         let size = chosen.worker.card.as_ref()?.block_size?;
         let (_, hashes) = self.prepared.hashes.iter().find(|(of, _)| *of == size)?;
         let rank = RankKey {

@@ -1,11 +1,15 @@
 //! From a request to workers: which pools it may use, whom the picker chooses there, and what a refusal of the
 //! choice leads to.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use bytes::Bytes;
 use continuum_fleet::ids::{Graph, ModelName, WorkerKey};
 use continuum_routing::{
+    Millis,
     load::{Booking, Dispatch},
     picker::{self, Chosen, Explained, NoPick, Pick, Pool, Reason, Request, kv::Entry},
 };
@@ -36,11 +40,21 @@ pub struct Pin {
     pub pick: Pick,
     /// What it weighs.
     pub booking: Booking,
-    /// Its blocks in use on its ranks, where they are known.
-    _blocks: Vec<Entry>,
+    /// Its blocks in use on the rank that decodes, where they are known.
+    _blocks: Option<Entry>,
+    /// Those on the prefill rank of a pair, until the prompt has been read.
+    reading: Mutex<Option<Entry>>,
     /// Its pool had prefill workers for the model when it was picked, also where none was picked: beside an
     /// aggregated worker none is.
     prefill_pool: bool,
+}
+
+impl Pin {
+    /// The first byte of the answer: the prompt has been read.
+    pub(crate) fn first_byte(&self, now: Millis) {
+        self.booking.first_byte(now);
+        drop(self.reading.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
 }
 
 /// The selection of one request.
@@ -151,11 +165,12 @@ impl<'a> Selection<'a> {
         };
         let booking = self.fleet.store.book(&pick, dispatch, now);
         Ok(Pin {
-            _blocks: self
-                .known
-                .as_ref()
-                .map(|known| known.enter(&pick))
-                .unwrap_or_default(),
+            _blocks: self.known.as_ref().and_then(|known| known.enter(&pick.decode)),
+            reading: Mutex::new(
+                self.known
+                    .as_ref()
+                    .and_then(|known| known.enter(pick.prefill.as_ref()?)),
+            ),
             pick,
             booking,
             prefill_pool,

@@ -243,10 +243,16 @@ impl Outgoing {
         part
     }
 
+    /// The newest view, while its source is connected here: another replica may know a newer one then.
+    fn confirmed(&self) -> Option<&Arc<Version>> {
+        let connected = self.seen.source.as_ref().is_none_or(|source| source.connected);
+        self.seen.newest.as_ref().filter(|_| connected)
+    }
+
     fn beat(&self, hub: &Hub) -> push::Heartbeat {
         push::Heartbeat {
             leader: hub.leads(),
-            view: self.seen.newest.as_ref().map(|newest| newest.published.id.into()),
+            view: self.confirmed().map(|newest| newest.published.id.into()),
             config: self.feed.config.as_ref().map(|config| config.id.into()),
         }
     }

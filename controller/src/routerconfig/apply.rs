@@ -134,7 +134,8 @@ impl Applier<'_> {
         noted
             .into_iter()
             .flat_map(|names| names.split(','))
-            .filter(|name| !name.is_empty())
+            // Users can write annotations: what is no namespace must not become a part of a path.
+            .filter(|name| is_namespace(name))
             .map(str::to_owned)
             .collect()
     }
@@ -185,7 +186,8 @@ impl Applier<'_> {
         };
         for left in api.list(params).await? {
             let namespace = left.namespace().unwrap_or_default();
-            if keep == Some(namespace.as_str()) || !self.may_write() {
+            // The answer is looked at, and not only asked for: nothing of others is deleted.
+            if !self.is_ours(&left, true) || keep == Some(namespace.as_str()) || !self.may_write() {
                 continue;
             }
             let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace, kind);
@@ -343,6 +345,12 @@ fn sum(failures: &[Failure]) -> Applied {
 }
 
 /// Why something in another namespace is still there, and what a person can do about it.
+/// Whether the text can be the name of a namespace: a DNS-1123 label.
+fn is_namespace(name: &str) -> bool {
+    let label = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&name.len()) && name.bytes().all(label)
+}
+
 fn left_behind(kind: &str, place: Option<&str>, object: &RouterConfig, error: &kube::Error) -> Failure {
     let namespace = place.unwrap_or("*");
     let own = object.metadata.namespace.as_deref().unwrap_or_default();

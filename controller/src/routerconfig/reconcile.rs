@@ -40,7 +40,7 @@ use crate::{
     fleet::Fleets,
     push::{Hub, Key},
     status::{
-        facts::{Applied, Verdict},
+        facts::{Applied, Rollout, Verdict},
         write::Writer,
     },
 };
@@ -235,6 +235,12 @@ impl Reconciler {
                 object: Arc::clone(object),
                 verdict,
                 in_force,
+                // Of the spec before: the Deployment has not been written for this one.
+                rollout: before.rollout.map(|rollout| Rollout {
+                    observed: rollout.observed
+                        && before.object.metadata.generation == object.metadata.generation,
+                    ..rollout
+                }),
                 ..before
             },
             None => Entry {
@@ -268,7 +274,7 @@ impl Reconciler {
         let namespace = object.metadata.namespace.as_deref()?;
         let name = child_name(object.metadata.name.as_deref()?);
         let api: Api<ConfigMap> = Api::namespaced(self.context.client.clone(), namespace);
-        let map = api.get_opt(&name).await.ok()??;
+        let map = patiently(&api, &name).await?;
         let uid = object.metadata.uid.as_deref();
         let owners = map.metadata.owner_references.iter().flatten();
         owners.into_iter().find(|owner| Some(owner.uid.as_str()) == uid)?;
@@ -308,4 +314,16 @@ fn key_of(object: &RouterConfig) -> Key {
 fn retry(failures: u32) -> Duration {
     let doubled = 2_u32.saturating_pow(failures.saturating_sub(1).min(16));
     RETRY_FIRST.saturating_mul(doubled).min(RETRY_MOST)
+}
+
+/// A ConfigMap, if it is there. A busy API server is asked again: what it does not tell would count as never accepted.
+async fn patiently(api: &Api<ConfigMap>, name: &str) -> Option<ConfigMap> {
+    for pause in [1, 2, 4] {
+        match api.get_opt(name).await {
+            Ok(found) => return found,
+            Err(error) => tracing::debug!(%error, name, "a ConfigMap could not be read"),
+        }
+        tokio::time::sleep(Duration::from_millis(500 * pause)).await;
+    }
+    api.get_opt(name).await.ok().flatten()
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use continuum_config::Config;
 use continuum_fleet::{ids::ModelName, view::FleetView};
 use continuum_routing::picker::{
-    Pick,
+    Chosen, Pick,
     kv::{Entry, Prompt},
 };
 use continuum_runtime::{cell::Cell, tasks::Spawner};
@@ -70,7 +70,7 @@ impl Known {
         match self.0 {}
     }
 
-    pub(crate) fn enter(&self, _pick: &Pick) -> Vec<Entry> {
+    pub(crate) fn enter(&self, _chosen: &Chosen) -> Option<Entry> {
         match self.0 {}
     }
 }

@@ -124,5 +124,5 @@ pub(super) fn offers<'a>(served: &'a [Served], live: &'a Live, set: &Set) -> Vec
 
 /// The first byte of a pinned answer: its prefill is done.
 pub(super) fn first_byte(app: &App, pin: &Pin) {
-    pin.booking.first_byte(app.fleet.now());
+    pin.first_byte(app.fleet.now());
 }

@@ -162,10 +162,14 @@ pub(super) fn shim_reachable(facts: &Facts) -> Finding {
     }
     let mut reported = false;
     let mut healthy = BTreeSet::new();
+    // A request may meet any router: one that cannot reach a pool is enough.
+    let mut out_of_reach = BTreeSet::new();
     for pool in facts.reports().flat_map(|report| &report.pools) {
         reported = true;
         if pool.healthy > 0 {
             healthy.insert(pool.namespace.as_str());
+        } else {
+            out_of_reach.insert(pool.namespace.as_str());
         }
     }
     if !reported {
@@ -178,7 +182,7 @@ pub(super) fn shim_reachable(facts: &Facts) -> Finding {
         .pools
         .iter()
         .map(String::as_str)
-        .filter(|pool| !healthy.contains(pool))
+        .filter(|pool| !healthy.contains(pool) || out_of_reach.contains(pool))
         .collect();
     if dark.is_empty() {
         (Reason::Reachable, "every pool has a healthy frontend".to_owned())

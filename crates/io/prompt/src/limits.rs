@@ -9,6 +9,11 @@ pub const MAX_BLOCK_SIZES: usize = 2;
 /// four bytes for one; a parsed body takes ten times its size in the worst case, once per permit.
 pub const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
 
+/// Values in a body whose prompt is rendered, roughly: each but the first follows a comma or a bracket. A parsed value
+/// takes up to 72 bytes, so that they take 19 MB at most, once per permit; no chat comes near it, and a prompt that is
+/// a longer list of token ids is chosen by load.
+pub const MAX_BODY_VALUES: usize = 262_144;
+
 /// Instructions and data of one rendering, in the template engine's unit: one for an instruction, one for 64 bytes. A
 /// long conversation takes a tenth of it; it bounds a rendering to tens of milliseconds.
 pub const TEMPLATE_FUEL: u64 = 5_000_000;

@@ -15,7 +15,7 @@ use tokio::{
 use crate::{
     ask::{Ask, Endpoint, Prepared, Unavailable},
     follow, hashing,
-    limits::{MAX_BLOCK_SIZES, MAX_BODY_BYTES, PERMIT_WAIT, PERMITS, PREPARE_TIMEOUT},
+    limits::{MAX_BLOCK_SIZES, MAX_BODY_BYTES, MAX_BODY_VALUES, PERMIT_WAIT, PERMITS, PREPARE_TIMEOUT},
     metrics::{Metrics, Stage},
     model::{Caps, Model},
     settings::Settings,
@@ -133,6 +133,14 @@ struct Job {
 
 impl Job {
     fn run(self, metrics: &Metrics) -> Result<Prepared, Unavailable> {
+        let values = self
+            .body
+            .iter()
+            .filter(|byte| matches!(byte, b',' | b'[' | b'{'))
+            .count();
+        if values > MAX_BODY_VALUES {
+            return Err(Unavailable::TooLarge);
+        }
         let encoded = self
             .model
             .encode(self.endpoint, &self.body, self.caps, Timestamp::now(), metrics)?;

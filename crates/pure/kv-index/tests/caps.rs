@@ -17,8 +17,11 @@ fn rank(number: u64) -> RankKey {
 
 /// The name of an engine that is of its own for a prompt.
 fn name(engine: u64, prompt: &[u64]) -> u64 {
-    prompt.iter().fold(engine, |name, hash| {
-        (name ^ hash).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23)
+    // No engine gives two blocks one name: a beginning of zeros must not vanish in it.
+    prompt.iter().fold(engine.wrapping_add(0x51), |name, hash| {
+        (name ^ (hash + 1))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(23)
     })
 }
 

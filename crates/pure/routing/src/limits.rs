@@ -30,6 +30,9 @@ pub const STALL_BLOCKS: u64 = 2;
 /// How long a worker stays suspect without a sample, milliseconds: the longest registry lease seen.
 pub const SUSPECT_MS: u64 = 30_000;
 
+/// Prompt tokens below which the time to a first byte says nothing about the prefill rate: what is cached is not read.
+pub const MIN_RATED_TOKENS: u64 = 256;
+
 /// Weight of the newest observation in the prefill rate of a rank.
 pub const RATE_WEIGHT: f64 = 0.25;
 

@@ -16,7 +16,7 @@ use std::{
 use super::slot::{Part, Slot};
 use crate::{
     Millis,
-    limits::{AWAITED_PREFILLS, BOOKED_PER_REQUEST, STALL_BLOCKS},
+    limits::{AWAITED_PREFILLS, BOOKED_PER_REQUEST, MIN_RATED_TOKENS, STALL_BLOCKS},
     picker::Pick,
 };
 
@@ -69,7 +69,11 @@ impl Booking {
         let mut request = InFlight {
             parts: Mutex::new(parts),
             at: now,
-            streamed: dispatch.streamed,
+            // What is cached is not read: the time of the rest says nothing about a rate.
+            rated: dispatch.streamed
+                && pick
+                    .credit
+                    .is_none_or(|credit| credit.uncached_tokens >= MIN_RATED_TOKENS),
             due: None,
         };
         request.due = ends_at.map(|at| agenda.reserve(at));
@@ -85,7 +89,7 @@ impl Booking {
 
     /// The first byte of the answer's body has arrived: the prefill is done.
     pub fn first_byte(&self, now: Millis) {
-        let took = self.request.streamed.then(|| now.since(self.request.at));
+        let took = self.request.rated.then(|| now.since(self.request.at));
         self.request.prefill_ended(took);
     }
 }
@@ -166,7 +170,8 @@ impl Agenda {
 struct InFlight {
     parts: Mutex<Parts>,
     at: Millis,
-    streamed: bool,
+    /// The time to its first byte tells the prefill rate of its rank.
+    rated: bool,
     due: Option<Due>,
 }
 

@@ -11,6 +11,8 @@ pub(super) struct Known {
     pub(super) credit: Credit,
     /// Tokens in a block.
     size: f64,
+    /// Its blocks in the unit in which candidates are compared: those of the most common size.
+    scale: f64,
     /// Whole blocks of the prompt that the rank would have to hold besides those that it holds.
     additional: f64,
     /// Blocks that are credited in device memory, before they fade.
@@ -32,7 +34,6 @@ impl Known {
             (Some(held), Some(key)) => (held.cached.of(key), held.in_flight.of(key)),
             (None, _) | (_, None) => Default::default(),
         };
-        let cached = u64::from(overlap.total()).saturating_mul(size).min(prompt.tokens);
         let there = u64::from(overlap.device.max(open));
         let Settings {
             overlap_score_credit,
@@ -41,7 +42,15 @@ impl Known {
         } = prompt.settings;
         let device = overlap_score_credit * tiers.device * f64::from(overlap.device);
         let lower = tiers.host * f64::from(overlap.host) + tiers.disk * f64::from(overlap.disk);
+        // As upstream, a block that has to be fetched from a lower tier saves a part of its work.
+        let worth = tiers.device * f64::from(overlap.device) + lower;
+        let cached = to_u64(worth * to_f64(size)).min(prompt.tokens);
+        let unit = prompt
+            .held
+            .first()
+            .map_or(size, |held| u64::from(held.block_size.max(1)));
         Self {
+            scale: to_f64(size) / to_f64(unit),
             credit: Credit {
                 overlap,
                 blocks: device + lower,
@@ -63,7 +72,7 @@ impl Known {
         let fade = 1.0 / (1.0 + settings.overlap_score_credit_decay * ahead / blocks);
         let work = to_f64(prefill.saturating_add(prompt.tokens)) / self.size;
         let left = (work - self.device * fade - self.lower).max(0.0);
-        settings.prefill_load_scale * left + to_f64(decode) + self.additional
+        (settings.prefill_load_scale * left + to_f64(decode) + self.additional) * self.scale
     }
 
     /// Blocks in use with this prompt decoding here.
@@ -73,7 +82,7 @@ impl Known {
 
     /// The cost of decoding here where the worker may read the prompt itself.
     pub(super) fn decoding(&self, decode: u64) -> f64 {
-        (self.holding(decode) - self.credit.blocks).max(0.0)
+        (self.holding(decode) - self.credit.blocks).max(0.0) * self.scale
     }
 }
 
@@ -114,6 +123,15 @@ pub(super) fn bypasses(bypass: &Bypass, pair: &Pair) -> bool {
 #[expect(clippy::cast_precision_loss, reason = "a count beyond 2^53 is no count")]
 const fn to_f64(count: u64) -> f64 {
     count as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a product of finite weights and counts, none below 0"
+)]
+const fn to_u64(tokens: f64) -> u64 {
+    tokens as u64
 }
 
 #[cfg(test)]
