@@ -386,3 +386,25 @@ pub(crate) fn rollout_of(deployment: &DynamicObject) -> Rollout {
         observed: observed.is_some_and(|seen| Some(seen) >= deployment.metadata.generation),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::is_namespace;
+
+    #[test]
+    fn what_is_no_namespace_does_not_become_a_part_of_a_path() {
+        assert!(is_namespace("dynamo") && is_namespace("team-7"));
+        for wrong in [
+            "",
+            "victim/roles#",
+            "victim/rolebindings?labelSelector=",
+            "..",
+            "%2e%2e",
+            "Dynamo",
+            "a b",
+            &"a".repeat(64),
+        ] {
+            assert!(!is_namespace(wrong), "{wrong}");
+        }
+    }
+}
