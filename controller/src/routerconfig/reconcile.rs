@@ -200,10 +200,12 @@ impl Reconciler {
             Err(rejected) => {
                 let older = match older {
                     Some(older) => Some(older),
-                    None => self.restored(object, &settings).await,
+                    // What this life has not accepted itself may be of a fleet that may not be read any more.
+                    None => self
+                        .restored(object, &settings)
+                        .await
+                        .filter(|_| rejected.reason != Reason::FleetNamespaceNotAllowed),
                 };
-                // A fleet that may not be read any more is not read, whatever was accepted before.
-                let older = older.filter(|_| rejected.reason != Reason::FleetNamespaceNotAllowed);
                 let verdict = Verdict::Rejected {
                     reason: rejected.reason,
                     message: rejected.message,
