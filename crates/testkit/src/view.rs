@@ -1,11 +1,11 @@
 //! Workers as a view has them, for tests that need no registry.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use continuum_fleet::{
     Generation,
     ids::{Graph, InstanceId, ModelName, Namespace, WorkerKey},
-    view::{NameKind, Role, Seen, ServedName, Worker},
+    view::{Artifacts, Capacity, Card, NameKind, RankRange, Role, Seen, ServedName, Worker},
 };
 use jiff::Timestamp;
 
@@ -33,4 +33,27 @@ pub fn worker(namespace: &str, id: u64, role: Role) -> Arc<Worker> {
             updated: Timestamp::UNIX_EPOCH,
         },
     })
+}
+
+/// A card that says nothing but that blocks have 16 tokens; rank 0 alone.
+#[must_use]
+pub fn card() -> Card {
+    Card {
+        display_name: None,
+        aliases: Vec::new(),
+        worker_type: None,
+        needs: Vec::new(),
+        block_size: Some(16),
+        ranks: RankRange { start: 0, size: 1 },
+        capacity: Capacity::default(),
+        context_length: None,
+        topology_domains: BTreeMap::new(),
+        kv_transfer: None,
+        has_router_config: false,
+        has_disaggregated_endpoint: false,
+        enable_eagle: false,
+        kv_event_source_mode: None,
+        artifacts: Artifacts::default(),
+        json: None,
+    }
 }

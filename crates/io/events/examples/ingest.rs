@@ -4,14 +4,13 @@
 #![expect(clippy::print_stdout, reason = "its output is what it is for")]
 
 use std::{
-    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use continuum_fleet::{
     ids::{InstanceId, Namespace, PublisherId},
-    view::{Artifacts, Capacity, Card, FleetView, RankRange, Role, Worker},
+    view::{FleetView, Role, Worker},
 };
 use continuum_kv_index::{Caps, Cursors, Index, Intake};
 use continuum_testkit::view;
@@ -133,24 +132,7 @@ fn subscriber() -> Subscriber {
 }
 
 fn fleet(workers: u64) -> FleetView {
-    let card = Arc::new(Card {
-        display_name: None,
-        aliases: Vec::new(),
-        worker_type: None,
-        needs: Vec::new(),
-        block_size: Some(16),
-        ranks: RankRange { start: 0, size: 1 },
-        capacity: Capacity::default(),
-        context_length: None,
-        topology_domains: BTreeMap::new(),
-        kv_transfer: None,
-        has_router_config: false,
-        has_disaggregated_endpoint: false,
-        enable_eagle: false,
-        kv_event_source_mode: None,
-        artifacts: Artifacts::default(),
-        json: None,
-    });
+    let card = Arc::new(view::card());
     let worker = |id| {
         let mut worker = Worker::clone(&view::worker(NS, id, Role::Aggregated));
         worker.card = Some(Arc::clone(&card));

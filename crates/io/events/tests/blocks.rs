@@ -5,15 +5,12 @@
     reason = "a test that cannot go on should say why and stop"
 )]
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use continuum_events::{BlockMetrics, Filled, Handle, Settings, State, spawn_blocks};
 use continuum_fleet::{
     ids::{InstanceId, PublisherId, Rank, WorkerKey},
-    view::{
-        Artifacts, Capacity, Card, FleetView, Publisher, PublisherKey, RankRange, Role, Topic, Transport,
-        Worker,
-    },
+    view::{FleetView, Publisher, PublisherKey, Role, Topic, Transport, Worker},
 };
 use continuum_kv_index::{Matches, Outcome, RankKey};
 use continuum_runtime::{cell::Cell, tasks::Tasks};
@@ -146,24 +143,7 @@ impl Router {
 
 fn worker(id: u64) -> (WorkerKey, Arc<Worker>) {
     let mut worker = Worker::clone(&view::worker(NS, id, Role::Aggregated));
-    worker.card = Some(Arc::new(Card {
-        display_name: None,
-        aliases: Vec::new(),
-        worker_type: None,
-        needs: Vec::new(),
-        block_size: Some(16),
-        ranks: RankRange { start: 0, size: 1 },
-        capacity: Capacity::default(),
-        context_length: None,
-        topology_domains: BTreeMap::new(),
-        kv_transfer: None,
-        has_router_config: false,
-        has_disaggregated_endpoint: false,
-        enable_eagle: false,
-        kv_event_source_mode: None,
-        artifacts: Artifacts::default(),
-        json: None,
-    }));
+    worker.card = Some(Arc::new(view::card()));
     (worker.key.clone(), Arc::new(worker))
 }
 

@@ -1,8 +1,8 @@
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use continuum_fleet::{
     ids::{InstanceId, WorkerKey},
-    view::{Artifacts, Capacity, Card, PublisherKey, RankRange, Role, Transport, Worker},
+    view::{PublisherKey, Role, Transport, Worker},
 };
 use continuum_kv_index::{Matches, RankKey};
 use continuum_testkit::view;
@@ -25,24 +25,7 @@ const ID: PublisherId = PublisherId::new(7);
 
 fn seen() -> FleetView {
     let mut worker = Worker::clone(&view::worker("ns", 1, Role::Aggregated));
-    worker.card = Some(Arc::new(Card {
-        display_name: None,
-        aliases: Vec::new(),
-        worker_type: None,
-        needs: Vec::new(),
-        block_size: Some(16),
-        ranks: RankRange { start: 0, size: 1 },
-        capacity: Capacity::default(),
-        context_length: None,
-        topology_domains: BTreeMap::new(),
-        kv_transfer: None,
-        has_router_config: false,
-        has_disaggregated_endpoint: false,
-        enable_eagle: false,
-        kv_event_source_mode: None,
-        artifacts: Artifacts::default(),
-        json: None,
-    }));
+    worker.card = Some(Arc::new(view::card()));
     FleetView {
         workers: [(worker.key.clone(), Arc::new(worker))].into_iter().collect(),
         ..FleetView::default()
