@@ -110,6 +110,20 @@ class Fleet:
         self.workers.append(worker)
         return worker
 
+    def start_bindings_worker(self, *, model=MODEL, adapters=(), eagle=False):
+        """Starts an aggregated worker that keeps blocks by adapter and salt: see `bindings_worker.py`. Does not wait: see `settle`."""
+        env = self._env(NAMESPACE) | {"DYN_SYSTEM_HOST": "127.0.0.1", "DYN_SYSTEM_PORT": "0", "DYN_SELF_HOST_METADATA": "1"}
+        self._count += 1
+        settings = {
+            "discovery": env["DYN_DISCOVERY_BACKEND"], "endpoint": f"{NAMESPACE}.agg.generate", "model": model,
+            "model_path": str(home() / "model"), "adapters": list(adapters), "eagle": eagle, "block_size": 16,
+        }
+        script = Path(__file__).with_name("bindings_worker.py")
+        process = Process(f"agg{self._count}", [self._python, script, json.dumps(settings)], self.folder, env)
+        worker = Worker("agg", NAMESPACE, process)
+        self.workers.append(worker)
+        return worker
+
     def start_frontend(self, *arguments, namespace=NAMESPACE, port=None):
         """Starts one direct-mode frontend. Does not wait: see `settle`."""
         env = self._env(namespace)
