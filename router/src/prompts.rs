@@ -153,9 +153,9 @@ impl Known {
         u64::try_from(self.prepared.tokens.len()).unwrap_or(u64::MAX)
     }
 
-    /// The token ids.
-    pub(crate) fn tokens(&self) -> &[u32] {
-        &self.prepared.tokens
+    /// The token ids, where they are right for any worker of the model.
+    pub(crate) fn tokens(&self) -> Option<&[u32]> {
+        self.prepared.unanimous.then_some(&*self.prepared.tokens)
     }
 
     /// The blocks of the request are in use on a picked rank until this is dropped.

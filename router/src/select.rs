@@ -276,7 +276,7 @@ impl Pins for Selection<'_> {
         }
         self.renamed.store(rename.is_some(), Relaxed);
         let known = self.known.as_ref().filter(|_| self.live.token_data);
-        if let Some(with) = known.and_then(|known| with_token_data(body, known.tokens())) {
+        if let Some(with) = known.and_then(|known| with_token_data(body, known.tokens()?)) {
             *body = with;
         }
     }

@@ -66,7 +66,7 @@ impl Known {
         match self.0 {}
     }
 
-    pub(crate) fn tokens(&self) -> &[u32] {
+    pub(crate) fn tokens(&self) -> Option<&[u32]> {
         match self.0 {}
     }
 

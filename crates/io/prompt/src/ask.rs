@@ -37,6 +37,8 @@ pub struct Ask<'a> {
 pub struct Prepared {
     /// Token ids of the whole prompt.
     pub tokens: Arc<[u32]>,
+    /// All workers of the model name the same tokenizer and template: the ids are right for any of them.
+    pub unanimous: bool,
     /// For each block size that was asked for and can be hashed: the local hash of every full block, in order.
     pub hashes: Vec<(u32, Vec<u64>)>,
 }
@@ -44,8 +46,8 @@ pub struct Prepared {
 /// Why a prompt was not hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Unavailable {
-    /// The model's tokenizer is loading, could not be loaded, or its workers do not agree on one.
-    #[error("no tokenizer that all workers of the model agree on is loaded")]
+    /// The model's tokenizer is loading, could not be loaded, or most of its workers do not agree on one.
+    #[error("no tokenizer that most workers of the model agree on is loaded")]
     Tokenizer,
     /// The operator has not pinned the model's files.
     #[error("the model's tokenizer or template is not pinned")]

@@ -1,13 +1,13 @@
-//! What the fleet offers: each served name, with the files that all of its workers agree on.
+//! What the fleet offers: each served name, with the files that its prompts are made with.
+//!
+//! A card says what it likes, and must cost nobody but itself by it. So what a name is, and which files it has, is what
+//! most of the workers that serve it say, among the files that the operator has pinned.
 
-use std::{
-    collections::{BTreeMap, btree_map::Entry},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use continuum_fleet::{
     ids::{ModelName, WorkerKey},
-    view::{Card, FleetView, NameKind, Role, Worker},
+    view::{Card, FleetView, NameKind, Role},
 };
 
 use crate::{
@@ -29,16 +29,18 @@ pub(crate) struct Offer {
     pub(crate) adapter: bool,
     /// A worker's block size is one that has no blocks.
     pub(crate) no_blocks: bool,
+    /// Some workers say something else of the name than what counts.
+    pub(crate) others: bool,
 }
 
-/// Whether the workers of a name offer the same files.
+/// Which files a name's prompts are made with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Agreed {
-    /// They do. Where the files lie differs from worker to worker; a few are kept.
+    /// These. Where they lie differs from worker to worker; a few places are kept.
     On(Key, Vec<Files>),
-    /// They do not: an upgrade is under way, or somebody lies.
+    /// No more than half of its workers name the same: an upgrade is under way, or somebody lies.
     No,
-    /// A worker's card has no files that can be used.
+    /// No worker's card has files that can be used.
     Unusable(Unusable),
 }
 
@@ -52,9 +54,8 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn read(&mut self, view: &FleetView) -> Catalog {
+    pub(crate) fn read(&mut self, view: &FleetView, pinned: impl Fn(&Key) -> bool) -> Catalog {
         let mut known = std::mem::take(&mut self.known);
-        let mut models = BTreeMap::new();
         for (key, worker) in &view.workers {
             let Some(card) = worker.card.as_ref().filter(|_| serves(worker.role)) else {
                 continue;
@@ -63,10 +64,27 @@ impl Reader {
                 Some((before, read)) if Arc::ptr_eq(&before, card) => read,
                 Some(_) | None => Files::of(&card.artifacts).map(|files| (files.key(), files)),
             };
-            add(&mut models, worker, card, &read);
             self.known.insert(key.clone(), (card.clone(), read));
         }
-        Catalog { models }
+        let mut claims: BTreeMap<&ModelName, Claims<'_>> = BTreeMap::new();
+        // A worker has one name of its own, and may have many others: those get what room is left.
+        for kind in [NameKind::Base, NameKind::Adapter, NameKind::Alias] {
+            for (key, (card, read)) in &self.known {
+                let names = view.workers.get(key).map(|worker| worker.names.iter());
+                for served in names.into_iter().flatten().filter(|served| served.kind == kind) {
+                    if claims.len() < MAX_MODELS || claims.contains_key(&served.name) {
+                        let claims = claims.entry(&served.name).or_default();
+                        claims.of(kind).add(card, read);
+                    }
+                }
+            }
+        }
+        let offers = claims
+            .into_iter()
+            .map(|(name, claims)| (name.clone(), claims.offer(&pinned)));
+        Catalog {
+            models: offers.collect(),
+        }
     }
 }
 
@@ -78,35 +96,94 @@ pub(crate) const fn serves(role: Role) -> bool {
     }
 }
 
-fn add(models: &mut BTreeMap<ModelName, Offer>, worker: &Worker, card: &Card, read: &Slots) {
-    let full = models.len() >= MAX_MODELS;
-    for served in worker.names.iter() {
-        let offer = match models.entry(served.name.clone()) {
-            Entry::Vacant(_) if full => continue,
-            Entry::Vacant(vacant) => vacant.insert(Offer {
-                files: match read {
-                    Ok((key, files)) => Agreed::On(key.clone(), vec![files.clone()]),
-                    Err(why) => Agreed::Unusable(*why),
-                },
-                adapter: false,
-                no_blocks: false,
-            }),
-            Entry::Occupied(known) => {
-                let offer = known.into_mut();
-                match (&mut offer.files, read) {
-                    (Agreed::On(key, all), Ok((other, files))) if key == other => {
-                        if all.len() < MAX_ORIGINS && !all.contains(files) {
-                            all.push(files.clone());
-                        }
-                    }
-                    (Agreed::On(..), Ok(_)) => offer.files = Agreed::No,
-                    (_, Err(why)) => offer.files = Agreed::Unusable(*why),
-                    (Agreed::No | Agreed::Unusable(_), Ok(_)) => {}
-                }
-                offer
-            }
+/// What workers say of a name.
+#[derive(Default)]
+struct Claims<'a> {
+    model: Claim<'a>,
+    adapter: Claim<'a>,
+}
+
+/// The workers that serve a name as a model, or as an adapter.
+#[derive(Default)]
+struct Claim<'a> {
+    workers: usize,
+    files: BTreeMap<&'a Key, Group<'a>>,
+    unusable: Option<Unusable>,
+    no_blocks: bool,
+}
+
+/// The workers that name the same files.
+#[derive(Default)]
+struct Group<'a> {
+    workers: usize,
+    places: Vec<&'a Files>,
+}
+
+impl<'a> Claims<'a> {
+    fn of(&mut self, kind: NameKind) -> &mut Claim<'a> {
+        match kind {
+            NameKind::Base | NameKind::Alias => &mut self.model,
+            NameKind::Adapter => &mut self.adapter,
+        }
+    }
+
+    fn offer(self, pinned: impl Fn(&Key) -> bool) -> Offer {
+        let adapter = self.adapter.workers > self.model.workers;
+        let (claim, rest) = if adapter {
+            (self.adapter, self.model)
+        } else {
+            (self.model, self.adapter)
         };
-        offer.adapter |= served.kind == NameKind::Adapter;
-        offer.no_blocks |= card.block_size.is_none();
+        let (workers, no_blocks) = (claim.workers, claim.no_blocks);
+        let (files, count) = claim.decide(pinned);
+        Offer {
+            files,
+            adapter,
+            no_blocks,
+            others: rest.workers > 0 || count < workers,
+        }
     }
 }
+
+impl<'a> Claim<'a> {
+    fn add(&mut self, card: &Card, read: &'a Slots) {
+        self.workers += 1;
+        self.no_blocks |= card.block_size.is_none();
+        match read {
+            Ok((key, files)) => {
+                let group = self.files.entry(key).or_default();
+                group.workers += 1;
+                if group.places.len() < MAX_ORIGINS && !group.places.contains(&files) {
+                    group.places.push(files);
+                }
+            }
+            Err(why) => self.unusable = Some(*why),
+        }
+    }
+
+    /// The files that count, and how many workers name them.
+    fn decide(self, pinned: impl Fn(&Key) -> bool) -> (Agreed, usize) {
+        let any_pinned = self.files.keys().any(|key| pinned(key));
+        let mut groups: Vec<(&Key, Group<'_>)> = self
+            .files
+            .into_iter()
+            .filter(|(key, _)| !any_pinned || pinned(key))
+            .collect();
+        let voters: usize = groups.iter().map(|(_, group)| group.workers).sum();
+        groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.workers));
+        match groups.into_iter().next() {
+            None => (
+                Agreed::Unusable(self.unusable.unwrap_or(Unusable::NoTokenizer)),
+                self.workers,
+            ),
+            Some((key, group)) if group.workers > voters / 2 => {
+                let places = group.places.into_iter().cloned().collect();
+                (Agreed::On(key.clone(), places), group.workers)
+            }
+            Some(_) => (Agreed::No, self.workers),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

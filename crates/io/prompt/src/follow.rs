@@ -50,15 +50,17 @@ enum Entry {
 enum Condition {
     Unpinned,
     Disagree,
+    Others,
     Unusable,
     NoBlocks,
     OverCapacity,
 }
 
 impl Condition {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Unpinned,
         Self::Disagree,
+        Self::Others,
         Self::Unusable,
         Self::NoBlocks,
         Self::OverCapacity,
@@ -115,7 +117,8 @@ impl Follower {
     fn act(&mut self) {
         let settings = Arc::new(self.settings.borrow().clone());
         self.catalog = if settings.enabled {
-            self.reader.read(&self.view.load())
+            let pinned = |key: &Key| settings.pins(key);
+            self.reader.read(&self.view.load(), pinned)
         } else {
             Catalog::default()
         };
@@ -188,9 +191,18 @@ impl Follower {
                 Entry::Waiting | Entry::Loading | Entry::Failed(_) => 0,
             })
             .sum();
-        let declared: u64 = files
-            .first()
-            .map_or(0, |files| files.0.iter().filter_map(|file| file.size).sum());
+        // Of the workers that name the same content, none can make it larger than the others say.
+        let declared = files
+            .iter()
+            .map(|files| {
+                files
+                    .0
+                    .iter()
+                    .filter_map(|file| file.size)
+                    .fold(0, u64::saturating_add)
+            })
+            .min()
+            .unwrap_or(0);
         taken < settings.max_loaded && bytes.saturating_add(declared) <= settings.max_total_bytes
     }
 
@@ -257,9 +269,14 @@ impl Follower {
                 },
                 Agreed::No | Agreed::Unusable(_) => Err(Unavailable::Tokenizer),
             };
-            let adapter = offer.adapter;
+            let (adapter, unanimous) = (offer.adapter, !offer.others);
             self.catalog.models.insert(name.clone(), offer);
-            models.insert(name, Served { model, adapter });
+            let served = Served {
+                model,
+                adapter,
+                unanimous,
+            };
+            models.insert(name, served);
         }
         self.shared.state.store(Arc::new(State {
             models,
@@ -301,7 +318,7 @@ impl Follower {
             Agreed::No => {
                 conditions.push(Condition::Disagree);
                 if self.said.first_time((name.clone(), Condition::Disagree)) {
-                    tracing::warn!(model = %name, "its workers name different tokenizers or templates, they are chosen by load");
+                    tracing::warn!(model = %name, "no more than half of its workers name the same tokenizer and template, they are chosen by load");
                 }
             }
             Agreed::Unusable(why) => {
@@ -310,6 +327,12 @@ impl Follower {
                     self.shared.metrics.count(Outcome::Unsupported);
                     tracing::warn!(model = %name, %why, "its prompts cannot be rendered, workers are chosen by load");
                 }
+            }
+        }
+        if offer.others && matches!(offer.files, Agreed::On(..)) {
+            conditions.push(Condition::Others);
+            if self.said.first_time((name.clone(), Condition::Others)) {
+                tracing::warn!(model = %name, "some of its workers name other files than most do, or call it an adapter where others do not: their caches count nothing");
             }
         }
         if offer.no_blocks {

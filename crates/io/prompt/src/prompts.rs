@@ -48,6 +48,8 @@ pub(crate) struct State {
 pub(crate) struct Served {
     pub(crate) model: Result<Arc<Model>, Unavailable>,
     pub(crate) adapter: bool,
+    /// All of its workers name the same files.
+    pub(crate) unanimous: bool,
 }
 
 impl Prompts {
@@ -100,6 +102,7 @@ impl Prompts {
                 .adapter
                 .or_else(|| served.adapter.then_some(ask.model.as_str()))
                 .map(str::to_owned),
+            unanimous: served.unanimous,
             caps: Caps {
                 text_bytes: state.max_text_bytes,
                 tokens: state.max_tokens,
@@ -128,6 +131,7 @@ struct Job {
     block_sizes: Vec<u32>,
     salt: Option<String>,
     adapter: Option<String>,
+    unanimous: bool,
     caps: Caps,
 }
 
@@ -155,10 +159,11 @@ impl Job {
         metrics.observe(Stage::Hash, hashing.elapsed());
         Ok(Prepared {
             tokens: encoded.ids.into(),
+            unanimous: self.unanimous,
             hashes,
         })
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -159,7 +159,7 @@ fn slot(kind: &str, path: &str, checksum: Checksum) -> Option<Arc<str>> {
     )
 }
 
-fn artifacts([tokenizer, config]: &[(String, Checksum); 2]) -> Artifacts {
+pub(crate) fn artifacts([tokenizer, config]: &[(String, Checksum); 2]) -> Artifacts {
     Artifacts {
         tokenizer: slot("hf_tokenizer_json", &tokenizer.0, tokenizer.1),
         prompt_formatter: slot("hf_tokenizer_config_json", &config.0, config.1),
@@ -167,7 +167,7 @@ fn artifacts([tokenizer, config]: &[(String, Checksum); 2]) -> Artifacts {
     }
 }
 
-fn worker(id: u64, names: &[(&str, NameKind)], artifacts: Artifacts) -> Worker {
+pub(crate) fn worker(id: u64, names: &[(&str, NameKind)], artifacts: Artifacts) -> Worker {
     Worker {
         key: WorkerKey {
             namespace: Namespace::new("dynamo"),
@@ -302,7 +302,7 @@ async fn the_salt_and_the_adapter_are_those_that_the_frontend_sees() {
 }
 
 #[tokio::test]
-async fn workers_must_agree_and_those_that_do_not_serve_have_no_say() {
+async fn most_workers_must_agree_and_those_that_do_not_serve_have_no_say() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let files = write(one.path(), &small_tokenizer(), SMALL_CONFIG);
     let others = write(two.path(), &small_tokenizer(), &SMALL_CONFIG.replace("<|b|>", ""));
@@ -316,13 +316,53 @@ async fn workers_must_agree_and_those_that_do_not_serve_have_no_say() {
         worker(2, BASE, artifacts(&others)),
     ]);
     rig.becomes("m", Err(Unavailable::Tokenizer)).await;
-    rig.workers(&[
-        worker(1, BASE, artifacts(&files)),
-        worker(2, BASE, Artifacts::default()),
-    ]);
-    rig.becomes("m", Err(Unavailable::Tokenizer)).await;
     rig.workers(&[worker(2, BASE, artifacts(&others))]);
     rig.becomes("m", HELLO.map(|tokens| tokens - 1)).await;
+    rig.end().await;
+}
+
+/// Cards that are bad or lie, with files that are pinned for another model: the model is scored as before. Token ids
+/// are not for those workers.
+#[tokio::test]
+async fn a_bad_card_costs_its_own_score_and_no_other() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let files = write(one.path(), &small_tokenizer(), SMALL_CONFIG);
+    let others = write(two.path(), &small_tokenizer(), &SMALL_CONFIG.replace("<|b|>", ""));
+    let rig = Rig::new(settings(&[files[0].1, files[1].1, others[1].1]));
+    let honest = [
+        worker(5, BASE, artifacts(&files)),
+        worker(6, BASE, artifacts(&files)),
+    ];
+    rig.workers(&honest);
+    rig.becomes("m", HELLO).await;
+    let body = r#"{"messages":[{"role":"user","content":"hello there"}]}"#;
+    let before = rig.ask("m", body).await.unwrap();
+    assert!(before.unanimous);
+    let huge = |mut artifacts: Artifacts| {
+        artifacts.tokenizer = artifacts
+            .tokenizer
+            .map(|slot| slot.replace("\"size\":1", "\"size\":18446744073709551615").into());
+        artifacts
+    };
+    let adapter = [("n", NameKind::Base), ("m", NameKind::Adapter)];
+    for (bad, unanimous) in [
+        (worker(1, &adapter, artifacts(&others)), false),
+        (worker(1, &adapter, artifacts(&files)), false),
+        (worker(1, BASE, Artifacts::default()), false),
+        (worker(1, BASE, artifacts(&others)), false),
+        (worker(1, BASE, huge(artifacts(&files))), true),
+    ] {
+        let rig = Rig::new(rig.settings.borrow().clone());
+        rig.workers(&[vec![bad.clone()], honest.to_vec()].concat());
+        rig.becomes("m", HELLO).await;
+        let found = rig.ask("m", body).await.unwrap();
+        let expected = Prepared {
+            unanimous,
+            ..before.clone()
+        };
+        assert_eq!(found, expected, "{:?}", bad.names);
+        rig.end().await;
+    }
     rig.end().await;
 }
 
