@@ -68,6 +68,8 @@ struct Holds {
     credit_blocks: f64,
     /// Prompt tokens that it would have to compute.
     uncached_tokens: u64,
+    /// Blocks that open requests of this router hold there already.
+    shared_blocks: u32,
 }
 
 /// Answers a dry run: of a name and a prompt length, or of a request body as a client would send it.
@@ -173,6 +175,7 @@ impl Candidate {
                 disk_blocks: credit.overlap.disk,
                 credit_blocks: credit.blocks,
                 uncached_tokens: credit.uncached_tokens,
+                shared_blocks: credit.shared,
             }),
         }
     }

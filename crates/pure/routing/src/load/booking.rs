@@ -43,6 +43,8 @@ impl Booking {
         let tokens = dispatch.prompt_tokens.min(BOOKED_PER_REQUEST);
         let block_size = pick.decode.worker.card.as_ref().and_then(|card| card.block_size);
         let blocks = block_size.map_or(0, |size| tokens.div_ceil(u64::from(size.max(1))));
+        // What requests share is in memory once.
+        let blocks = blocks.saturating_sub(u64::from(pick.shared));
         let pair = pick.prefill.is_some();
         let decode = pick
             .decode

@@ -117,6 +117,8 @@ pub struct Credit {
     pub blocks: f64,
     /// Prompt tokens that it has to compute.
     pub uncached_tokens: u64,
+    /// Blocks that open requests of this router hold there already.
+    pub shared: u32,
 }
 
 impl Prompt<'_> {

@@ -72,6 +72,7 @@ pub(in crate::picker) fn choose(
         },
         prefill: None,
         credit: Some(known.credit),
+        shared: known.credit.shared,
     };
     if group.pairs() {
         let zone = zone(group, reader).unwrap_or(&Zone::Free);
@@ -89,6 +90,7 @@ pub(in crate::picker) fn choose(
             ..partner
         };
         let decode = group.decode.get(partner.index).ok_or(NoPick::NoCandidate)?;
+        found.shared = Known::of(prompt, group, decode).credit.shared;
         let side = |reason| Side {
             place: partner,
             reason,
@@ -197,11 +199,11 @@ impl Phase for Readers<'_> {
     }
 
     fn read(&self, group: &Group, candidate: &Candidate) -> Reading {
-        if group.pairs() {
+        at_least_open(if group.pairs() {
             candidate.slot.prefill(self.at)
         } else {
             candidate.slot.decode(self.at)
-        }
+        })
     }
 
     /// Blocks need no capacity to be compared.
@@ -295,7 +297,7 @@ impl Phase for Partners<'_> {
     }
 
     fn read(&self, _group: &Group, candidate: &Candidate) -> Reading {
-        candidate.slot.decode(self.at)
+        at_least_open(candidate.slot.decode(self.at))
     }
 
     fn is_defined(&self, candidate: &Candidate) -> bool {
@@ -321,6 +323,15 @@ impl Phase for Partners<'_> {
             Some(_) => Fit::Yes,
             None => Fit::No,
         }
+    }
+}
+
+/// A sample may be older than a dispatch that it is heard after: a rank has no less in front than what is open there.
+/// Where prompts are known, what they share is booked once, so that the sum of bookings is no overestimate.
+fn at_least_open(reading: Reading) -> Reading {
+    Reading {
+        backlog: reading.backlog.max(reading.open),
+        ..reading
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) struct Known {
     size: f64,
     /// Its blocks in the unit in which candidates are compared: those of the most common size.
     scale: f64,
-    /// Whole blocks of the prompt that the rank would have to hold besides those that it holds.
+    /// Whole blocks of the prompt that no open request holds there yet: with this prompt, so many more are in use.
     additional: f64,
     /// Blocks that are credited in device memory, before they fade.
     device: f64,
@@ -34,7 +34,6 @@ impl Known {
             (Some(held), Some(key)) => (held.cached.of(key), held.in_flight.of(key)),
             (None, _) | (_, None) => Default::default(),
         };
-        let there = u64::from(overlap.device.max(open));
         let Settings {
             overlap_score_credit,
             tiers,
@@ -55,9 +54,10 @@ impl Known {
                 overlap,
                 blocks: device + lower,
                 uncached_tokens: prompt.tokens - cached,
+                shared: open,
             },
             size: to_f64(size),
-            additional: to_f64(prompt.tokens.div_ceil(size).saturating_sub(there)),
+            additional: to_f64((prompt.tokens / size).saturating_sub(u64::from(open))),
             device,
             lower,
         }

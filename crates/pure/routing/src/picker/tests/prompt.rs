@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use crate::{
     picker::{
         Reason, Standing,
-        kv::{Bypass, BypassPolicy, Held, InUse, Prompt, Settings},
+        kv::{Bypass, BypassPolicy, Held, InFlight, InUse, Prompt, Settings},
     },
     rig::{Build, Rig, aggregated, blocks, decode, decode_of, key, prefill, prefill_of, tokens},
 };
@@ -111,9 +111,9 @@ fn the_prefill_worker_that_holds_most_of_the_prompt_is_chosen() {
                 (row.worker.instance.raw(), (row.standing, row.cost.unwrap(), held))
             })
             .collect();
-        // 20 blocks to read less the credit, and the blocks that are not there yet.
-        assert_eq!(shown[&1], (Standing::Candidate, 17.0 + 17.0, 3));
-        assert_eq!(shown[&2], (Standing::Chosen, 8.0 + 8.0, 12));
+        // 20 blocks to read less the credit, and 20 that nobody has in use yet.
+        assert_eq!(shown[&1], (Standing::Candidate, 17.0 + 20.0, 3));
+        assert_eq!(shown[&2], (Standing::Chosen, 8.0 + 20.0, 12));
         assert_eq!(shown[&3], (Standing::Candidate, 40.0, 0));
         assert_eq!(shown[&4].0, Standing::Chosen);
     }
@@ -123,14 +123,10 @@ fn the_prefill_worker_that_holds_most_of_the_prompt_is_chosen() {
 fn work_in_front_outweighs_a_prefix() {
     let mut rig = Rig::new(&[prefill(1), prefill(2), decode(3)]);
     let known = Known::device(20, &[(1, 8)]);
-    rig.hear(tokens(1, 15 * 16));
+    rig.hear(tokens(1, 7 * 16));
     rig.hear(tokens(2, 0));
-    assert_eq!(
-        pins(&rig, &known).1,
-        Some(1),
-        "15 + 12 + 12 blocks against 20 + 20"
-    );
-    rig.hear(tokens(1, 17 * 16));
+    assert_eq!(pins(&rig, &known).1, Some(1), "7 + 12 blocks against 20");
+    rig.hear(tokens(1, 9 * 16));
     assert_eq!(pins(&rig, &known).1, Some(2));
 }
 
@@ -175,10 +171,10 @@ fn tiers_have_their_worth() {
 #[test]
 fn credit_fades_on_busy_ranks_where_it_is_told_to() {
     let mut rig = Rig::new(&[prefill(1), prefill(2), decode(3)]);
-    rig.hear(tokens(1, 11 * 16));
+    rig.hear(tokens(1, 9 * 16));
     rig.hear(tokens(2, 0));
     let known = Known::device(20, &[(1, 10)]);
-    assert_eq!(pins(&rig, &known).1, Some(1), "11 + 10 + 10 against 20 + 20");
+    assert_eq!(pins(&rig, &known).1, Some(1), "9 + 10 against 20");
     let fading = known.with(|settings| settings.overlap_score_credit_decay = 100.0);
     assert_eq!(pins(&rig, &fading).1, Some(2));
 }
@@ -189,8 +185,46 @@ fn aggregated_workers_read_their_own_prompts() {
     rig.hear(blocks(1, 5));
     rig.hear(blocks(2, 0));
     assert_eq!(pins(&rig, &Known::device(20, &[(1, 8)])), (1, None));
-    rig.hear(blocks(1, 17));
+    rig.hear(blocks(1, 9));
     assert_eq!(pins(&rig, &Known::device(20, &[(1, 8)])), (2, None));
+}
+
+#[test]
+fn a_sample_from_before_a_dispatch_does_not_hide_it() {
+    let mut rig = Rig::new(&[aggregated(1), aggregated(2)]);
+    rig.hear(blocks(1, 0));
+    rig.hear(blocks(2, 0));
+    let known = Known::device(20, &[(1, 20)]);
+    let pick = rig.pick_by(&known.prompt()).0.unwrap();
+    assert_eq!(decode_of(&pick), 1);
+    let _open = rig.book(&pick, known.tokens, true);
+    // The worker has not seen the request yet.
+    rig.hear(blocks(1, 1));
+    let (_, rows) = rig.pick_by(&known.prompt());
+    assert_eq!(rows[0].cost.unwrap(), 20.0 + 20.0);
+}
+
+#[test]
+fn what_open_requests_share_is_in_use_once() {
+    let rig = Rig::new(&[aggregated(1), aggregated(2)]);
+    let in_flight = std::sync::Arc::new(InFlight::default());
+    in_flight.set_live(&[rank(1), rank(2)]);
+    let mut known = Known::device(20, &[(1, 20)]);
+    let hashes: Vec<u64> = (1..=20).collect();
+    let first = rig.pick_by(&known.prompt()).0.unwrap();
+    assert_eq!((decode_of(&first), first.shared), (1, 0));
+    let _first = (
+        rig.book(&first, known.tokens, true),
+        in_flight.enter(&rank(1), &hashes),
+    );
+    known.held[0].in_flight = in_flight.find(&hashes);
+    let (second, rows) = rig.pick_by(&known.prompt());
+    let second = second.unwrap();
+    assert_eq!(rows[0].cost.unwrap(), 20.0, "they are in use, and no more with this one");
+    assert_eq!((decode_of(&second), second.shared), (1, 20));
+    let _second = rig.book(&second, known.tokens, true);
+    let (_, rows) = rig.pick_by(&known.prompt());
+    assert_eq!(rows[0].cost.unwrap(), 20.0);
 }
 
 #[test]
@@ -202,11 +236,11 @@ fn a_worker_that_serves_alone_has_its_prompts_in_front_until_the_first_byte() {
     let booking = rig.book(&pick, known.tokens, true);
     let (_, rows) = rig.pick_by(&known.prompt());
     let cost = |rows: &[crate::picker::Explained]| rows[0].cost.unwrap();
-    // 16 blocks in front, 20 of its own less 4, 20 in use, 16 that are not there.
-    assert_eq!(cost(&rows), 16.0 + 16.0 + 20.0 + 16.0);
+    // 16 blocks in front, 20 of its own less 4, 20 in use, 20 of its own.
+    assert_eq!(cost(&rows), 16.0 + 16.0 + 20.0 + 20.0);
     booking.first_byte(rig.now);
     let (_, rows) = rig.pick_by(&known.prompt());
-    assert_eq!(cost(&rows), 16.0 + 20.0 + 16.0);
+    assert_eq!(cost(&rows), 16.0 + 20.0 + 20.0);
 }
 
 #[test]
@@ -329,7 +363,7 @@ proptest! {
             }
             rig.hear(tokens(id, *ahead));
             let (length, held, ahead) = (length as f64, held as f64, *ahead as f64 / 16.0);
-            costs.push((id, (ahead + length - held).max(0.0) + length - held));
+            costs.push((id, (ahead + length - held).max(0.0) + length));
         }
         let chosen = pins(&rig, &Known::device(length, &holders)).1.unwrap();
         let least = costs.iter().map(|(_, cost)| *cost).fold(f64::INFINITY, f64::min);
