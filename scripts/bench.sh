@@ -48,10 +48,16 @@ routing() {
   E2E_ROUTER=$(target_dir)/release/continuum-router
   E2E_DYNAMO_HOME=$CONTINUUM_CACHE/dynamo
   export E2E_ROUTER E2E_DYNAMO_HOME
+  local version=1.6.1 prefix=() previous=''
+  for argument in "$@"; do
+    [ "$previous" != --version ] || version=$argument
+    previous=$argument
+  done
   "$here/install-test-deps.sh" --e2e
-  "$here/install-dynamo.sh" 1.6.1
+  "$here/install-dynamo.sh" "$version"
   "$E2E_DYNAMO_HOME/uv/bin/uv" pip install -q --python "$E2E_DYNAMO_HOME/client/bin/python" -r bench/routing/requirements.txt
-  "$E2E_DYNAMO_HOME/client/bin/python" bench/routing/run.py "$@"
+  ! needs_isolation "$version" || read -r -a prefix <<<"$(isolate)"
+  "${prefix[@]}" "$E2E_DYNAMO_HOME/client/bin/python" bench/routing/run.py "$@"
 }
 
 case $group in

@@ -23,20 +23,11 @@ E2E_ROUTER=${E2E_ROUTER:-$(target_dir)/debug/continuum-router}
 E2E_DYNAMO_HOME=$CONTINUUM_CACHE/dynamo
 export E2E_ROUTER E2E_DYNAMO_HOME
 
-# Prints the command that starts another one in a namespace of its own; nothing when the machine does not allow it.
-isolate() {
-  if unshare -n true 2>/dev/null; then
-    echo unshare -n
-  elif unshare -rn true 2>/dev/null; then
-    echo unshare -rn
-  fi
-}
-
 failed=''
 for version in $versions; do
   say "Dynamo $version"
-  case $version in
-  1.[0-5].*)
+  prefix=()
+  if needs_isolation "$version"; then
     read -r -a prefix <<<"$(isolate)"
     if [ ${#prefix[@]} = 0 ]; then
       [ "${E2E_WITHOUT_NETNS:-}" = skip ] ||
@@ -44,13 +35,8 @@ for version in $versions; do
       say "NOT TESTED: Dynamo $version (no right to make a network namespace)"
       continue
     fi
-    # shellcheck disable=SC2016
-    "${prefix[@]}" sh -c 'ip link set lo up && exec "$@"' sh \
-      "$E2E_DYNAMO_HOME/client/bin/python" -m pytest -p no:cacheprovider e2e --ignore e2e/kube --dynamo "$version" "$@" || failed+=" $version"
-    ;;
-  *)
-    "$E2E_DYNAMO_HOME/client/bin/python" -m pytest -p no:cacheprovider e2e --ignore e2e/kube --dynamo "$version" "$@" || failed+=" $version"
-    ;;
-  esac
+  fi
+  "${prefix[@]}" "$E2E_DYNAMO_HOME/client/bin/python" -m pytest -p no:cacheprovider e2e --ignore e2e/kube --dynamo "$version" "$@" ||
+    failed+=" $version"
 done
 [ -z "$failed" ] || die "failed against Dynamo:$failed"

@@ -83,3 +83,21 @@ use_go() {
 
 # Whether this user may run a Kubernetes node here: root that may make namespaces, and cgroup v1.
 may_run_a_node() { [ "$(id -u)" = 0 ] && [ -d /sys/fs/cgroup/memory ] && unshare --mount --net --pid --fork true 2>/dev/null; }
+
+# needs_isolation VERSION: versions of Dynamo before 1.6 advertise the machine's outward address, so their fleets run where the loopback
+# device is all there is.
+needs_isolation() {
+  case $1 in 1.[0-5].*) return 0 ;; *) return 1 ;; esac
+}
+
+# isolate: prints the command that starts another one in a network namespace of its own; nothing when the machine does not allow it.
+isolate() {
+  local way
+  for way in "unshare -n" "unshare -rn"; do
+    # shellcheck disable=SC2086
+    if $way true 2>/dev/null; then
+      echo "$way $here/in-loopback.sh"
+      return
+    fi
+  done
+}

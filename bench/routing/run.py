@@ -23,7 +23,7 @@ import httpx
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "e2e"), str(Path(__file__).parent)]
 
-from events import Events  # noqa: E402
+from events import Events, LossyLink  # noqa: E402
 from peers import fleet as fleets  # noqa: E402
 from peers.fleet import MODEL, Fleet  # noqa: E402
 from peers.process import eventually  # noqa: E402
@@ -43,6 +43,7 @@ def arguments():
     parser.add_argument("--routers", type=int, default=1, help="of ours, side by side on one fleet")
     parser.add_argument("--speedup", type=float, default=1, help="of the workers against real time")
     parser.add_argument("--disturb", action="store_true", help="replace a worker in the middle of each arm")
+    parser.add_argument("--lose", action="store_true", help="drop every fourth batch of block events in the second third of each arm")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--out", type=Path, help="write all figures here, as JSON")
     return parser.parse_args()
@@ -57,6 +58,18 @@ def start_fleet(options, folder):
         for _ in range(2):
             fleet.start_worker("decode")
     return fleet, reads
+
+
+def registered(fleet, reads, workers):
+    """The workers' own words on their caches, from before the first request on."""
+    events = Events(fleet.etcd, {reads})
+
+    def all_there():
+        events.follow()
+        return events.publishers >= workers
+
+    eventually(all_there, 120, "the workers' publishers are registered")
+    return events
 
 
 def start_arm(options, arm, fleet, folder):
@@ -109,17 +122,18 @@ class Work:
         self.first, self.blocks, self.refused, self.asked = [], 0, 0, 0
         self._lock = threading.Lock()
 
-    def run(self, halfway=None):
+    def run(self, plan=None):
+        """Until every question is answered; `plan` says what happens after which share of them."""
+        due = sorted((plan or {}).items())
         begun = time.monotonic()
         threads = [threading.Thread(target=self._client, args=(number,)) for number in range(self.shape.clients)]
         for thread in threads:
             thread.start()
-        half = self.shape.conversations * self.shape.turns // 2
+        every = self.shape.conversations * self.shape.turns
         while any(thread.is_alive() for thread in threads):
             time.sleep(0.05)
-            if halfway and self.asked >= half:
-                halfway()
-                halfway = None
+            while due and self.asked >= due[0][0] * every:
+                due.pop(0)[1]()
         return time.monotonic() - begun
 
     def _client(self, number):
@@ -152,17 +166,18 @@ def cpu_seconds(process):
 
 def run_arm(options, arm, number, folder):
     fleet, reads = start_fleet(options, folder)
-    routers = []
+    routers, link = [], None
     try:
+        events = registered(fleet, reads, options.workers)
+        link = LossyLink(fleet.etcd, {reads}) if options.lose else None
         urls, processes, routers = start_arm(options, arm, fleet, folder)
-        events = Events(fleet.etcd, {reads})
         shape = Shape()
         warm = Work(Shape(systems=1, conversations=8, turns=1, system_words=8, clients=2), 1_000 + number, urls)
         warm.run()
         if routers:
             eventually(lambda: all(scored(router, urls) for router in routers), 30, "prompts are scored")
         time.sleep(0.5)  # the workers' last events
-        before, busy = events.stored, sum(map(cpu_seconds, processes))
+        before, shares, busy = events.stored, dict(events.by_worker), sum(map(cpu_seconds, processes))
 
         def replace_a_worker():
             victim = fleet.living(reads)[0]
@@ -170,23 +185,33 @@ def run_arm(options, arm, number, folder):
             fleet.start_worker(reads)
             threading.Timer(3, events.follow).start()
 
+        plan = {}
+        if options.disturb:
+            plan[1 / 2] = replace_a_worker
+        if link:
+            plan |= {1 / 3: link.losing.set, 2 / 3: link.losing.clear}
         work = Work(shape, number, urls)
-        took = work.run(replace_a_worker if options.disturb else None)
+        took = work.run(plan)
         time.sleep(0.5)
         stored = events.stop() - before
         busy = sum(map(cpu_seconds, processes)) - busy
         first = sorted(work.first)
+        busiest = max(blocks - shares.get(worker, 0) for worker, blocks in events.by_worker.items())
         asked = len(first) + work.refused
         return {
             "hit rate %": 100 * (1 - stored / max(1, work.blocks)),
             "TTFT p50 ms": 1000 * first[len(first) // 2],
             "TTFT p99 ms": 1000 * first[min(len(first) - 1, int(len(first) * 0.99))],
+            "busiest worker %": 100 * busiest / max(1, stored),
             "answers/s": len(first) / took,
             "refused": work.refused,
             "routing CPU ms": 1000 * busy / max(1, asked),
             "events broken": events.broken,
+            "batches lost": link.lost if link else 0,
         }
     finally:
+        if link:
+            link.stop()
         for router in routers:
             router.stop()
         fleet.stop()

@@ -220,7 +220,11 @@ fn what_open_requests_share_is_in_use_once() {
     known.held[0].in_flight = in_flight.find(&hashes);
     let (second, rows) = rig.pick_by(&known.prompt());
     let second = second.unwrap();
-    assert_eq!(rows[0].cost.unwrap(), 20.0, "they are in use, and no more with this one");
+    assert_eq!(
+        rows[0].cost.unwrap(),
+        20.0,
+        "they are in use, and no more with this one"
+    );
     assert_eq!((decode_of(&second), second.shared), (1, 20));
     let _second = rig.book(&second, known.tokens, true);
     let (_, rows) = rig.pick_by(&known.prompt());
