@@ -278,6 +278,12 @@ impl Follower {
             };
             models.insert(name, served);
         }
+        let loaded = self
+            .files
+            .values()
+            .filter(|entry| matches!(entry, Entry::Ready(_)))
+            .count();
+        self.shared.permits.set_several(loaded > 1);
         self.shared.state.store(Arc::new(State {
             models,
             max_tokens: settings.max_tokens,

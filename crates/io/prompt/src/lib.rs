@@ -24,6 +24,7 @@ mod follow;
 mod json;
 mod load;
 mod model;
+mod permits;
 mod prompts;
 mod settings;
 mod store;

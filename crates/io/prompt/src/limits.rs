@@ -32,7 +32,8 @@ pub const MAX_TEMPLATE_BYTES: usize = 256 * 1024;
 /// a compiler recurses into what is nested or chained, and a file within the limits must not overflow it.
 pub const LOAD_STACK_BYTES: usize = 64 * 1024 * 1024;
 
-/// Prompts that are worked on at a time: one for each core, within these bounds. Waiting ones would only be late.
+/// Prompts that are worked on at a time: one for each core, within these bounds. Waiting ones would only be late. Where
+/// several models are loaded, one of them has at most half.
 pub const PERMITS: (usize, usize) = (4, 32);
 
 /// How long a request waits for a permit. Beyond it a choice by load is better than a late one by cache.

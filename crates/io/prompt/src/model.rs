@@ -94,6 +94,11 @@ impl Model {
         })
     }
 
+    /// Tells it from other loaded models.
+    pub(crate) const fn serial(&self) -> u64 {
+        self.tokenizer.serial()
+    }
+
     /// The ids of the prompt that a body asks for.
     pub(crate) fn encode(
         &self,

@@ -8,7 +8,7 @@ use continuum_fleet::{ids::ModelName, view::FleetView};
 use continuum_runtime::{cell::Cell, tasks::Spawner};
 use jiff::Timestamp;
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::watch,
     time::timeout,
 };
 
@@ -18,6 +18,7 @@ use crate::{
     limits::{MAX_BLOCK_SIZES, MAX_BODY_BYTES, MAX_BODY_VALUES, PERMIT_WAIT, PERMITS, PREPARE_TIMEOUT},
     metrics::{Metrics, Stage},
     model::{Caps, Model},
+    permits::Permits,
     settings::Settings,
 };
 
@@ -31,7 +32,7 @@ pub struct Prompts {
 pub(crate) struct Shared {
     /// What requests may use now.
     pub(crate) state: ArcSwap<State>,
-    permits: Arc<Semaphore>,
+    pub(crate) permits: Arc<Permits>,
     pub(crate) metrics: Metrics,
 }
 
@@ -64,7 +65,7 @@ impl Prompts {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let shared = Arc::new(Shared {
             state: ArcSwap::default(),
-            permits: Arc::new(Semaphore::new(cores.clamp(PERMITS.0, PERMITS.1))),
+            permits: Permits::new(cores.clamp(PERMITS.0, PERMITS.1)),
             metrics,
         });
         let follower = follow::Follower::new(shared.clone(), view, settings);
@@ -87,11 +88,9 @@ impl Prompts {
             return Err(Unavailable::TooLarge);
         }
         let asked = Instant::now();
-        let permit = timeout(PERMIT_WAIT, self.shared.permits.clone().acquire_owned()).await;
+        let permit = self.shared.permits.take(model.serial(), PERMIT_WAIT).await;
         self.shared.metrics.observe(Stage::Permit, asked.elapsed());
-        let Ok(Ok(permit)) = permit else {
-            return Err(Unavailable::Render);
-        };
+        let permit = permit.ok_or(Unavailable::Render)?;
         let job = Job {
             model,
             endpoint: ask.endpoint,

@@ -28,7 +28,7 @@ use cuts::Cuts;
 pub(crate) struct Tokenizer {
     library: PipelineTokenizer,
     cuts: Option<Cuts>,
-    /// Tells its parts in the cache from those of others.
+    /// Tells it from others, and its parts in the cache from theirs.
     serial: u64,
     cache: Arc<Cache>,
 }
@@ -75,6 +75,10 @@ impl Tokenizer {
             serial: SERIALS.fetch_add(1, Relaxed),
             cache,
         })
+    }
+
+    pub(crate) const fn serial(&self) -> u64 {
+        self.serial
     }
 
     /// The ids of a text, without the special ones that a model puts around it: those are the template's business.

@@ -447,6 +447,38 @@ async fn no_more_is_loaded_than_there_is_room_for() {
     rig.end().await;
 }
 
+/// Prompts of a slow model are in work for as long as they may be: those of another one are not kept waiting for them.
+#[tokio::test]
+async fn a_slow_model_leaves_room_for_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = write(dir.path(), &small_tokenizer(), SMALL_CONFIG);
+    let other = dir.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let others = write(&other, &small_tokenizer(), &SMALL_CONFIG.replace("<|b|>", ""));
+    let rig = Rig::new(settings(&[files[0].1, files[1].1, others[1].1]));
+    rig.workers(&[
+        worker(1, BASE, artifacts(&files)),
+        worker(2, &[("slow", NameKind::Base)], artifacts(&others)),
+    ]);
+    rig.becomes("m", HELLO).await;
+    rig.becomes("slow", HELLO.map(|tokens| tokens - 1)).await;
+    let slow = {
+        let state = rig.prompts.shared.state.load();
+        state.models[&ModelName::new("slow")].model.clone().unwrap().serial()
+    };
+    let mut held = Vec::new();
+    while let Some(permit) = rig.prompts.shared.permits.take(slow, PERMIT_WAIT).await {
+        held.push(permit);
+    }
+    assert!(held.len() >= PERMITS.0 / 2, "{}", held.len());
+    let body = r#"{"messages":[{"role":"user","content":"hello there"}]}"#;
+    assert_eq!(rig.ask("slow", body).await, Err(Unavailable::Render));
+    for _ in 0..100 {
+        assert!(rig.ask("m", body).await.is_ok());
+    }
+    rig.end().await;
+}
+
 /// A worker's metadata server. Answers as long as the test runs.
 async fn server(answers: impl Fn(&str) -> Vec<u8> + Send + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
