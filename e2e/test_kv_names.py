@@ -28,13 +28,17 @@ def fleet(version, folder):
 
 @pytest.fixture(scope="module")
 def router(fleet, module_router):
+    return started(fleet, module_router)
+
+
+def started(fleet, start):
     found = pins(fleet, fleet.folder)
 
     def change(config):
         config["dynamo"].update(kv={"enabled": True, "pinned_artifacts": found})
         config["backends"][0]["models"].append(ADAPTER)
 
-    router = module_router(fleet, change=change)
+    router = start(fleet, change=change)
 
     def scored():
         assert ask(router.url, chat(os.urandom(8).hex())).ok
@@ -151,9 +155,45 @@ def test_the_base_models_blocks_are_its_own(router, fleet):
         assert set(held(router, completion(words, model=ADAPTER)).values()) == {0}
 
 
+def test_explain_says_why_blocks_do_not_count(router):
+    assert explain(router, chat(question()))["unscored"] is None
+    picture = [{"type": "image_url", "image_url": {"url": "http://127.0.0.1/x.png"}}]
+    assert explain(router, chat(messages=[{"role": "user", "content": picture}]))["unscored"] == "unsupported_prompt"
+    assert explain(router, {"model": MODEL, "input": "hello"})["unscored"] == "unscored_route"
+    assert all(worker["kv_unscored"] is None for worker in router.workers()["workers"])
+
+
 def test_nothing_was_misunderstood(router):
     bad = ("gap", "missing_parent", "unknown_block", "invalid_sequence", "unscored_worker", "unsupported_domain", "foreign", "malformed",
            "identity_mismatch", "over_capacity")
     found = {result: router.metric("continuum_dynamo_kv_events_total", result=result) for result in bad}
     assert not any(found.values()), found
     assert results(router, "render_unavailable", "prompt_too_large", "artifact_unpinned") == 0
+
+
+def test_a_speculative_head_makes_the_next_token_part_of_a_blocks_name(version, folder, routers):
+    """Two workers with one, one without: the same prompt has other blocks, and each is credited with its own."""
+    fleet = fleets.Fleet(version, folder / "speculative")
+    try:
+        for eagle in (True, True, False):
+            fleet.start_bindings_worker(eagle=eagle)
+        fleet.start_frontend()
+        fleet.settle()
+        router = started(fleet, routers)
+        plain = fleet.workers[2].instance
+        seen = set()
+        for number in range(12):
+            salt = f"tenant-{number % 2}"
+            body = salted(question(), "body", salt)
+            worker, tokens = told(router, body)
+            seen.add(worker == plain)
+            # The last token has none after it.
+            full = tokens // BLOCK if worker == plain else (tokens - 1) // BLOCK
+            assert held(router, body) == {w.instance: full if w.instance == worker else 0 for w in fleet.workers}
+            assert check_single(ask(router.url, body)) == worker
+            if number > 3 and len(seen) == 2:
+                break
+        assert seen == {True, False}
+        assert router.metric("continuum_dynamo_kv_events_total", result="unscored_worker") == 0
+    finally:
+        fleet.stop()

@@ -7,9 +7,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use continuum_config::Config;
-use continuum_fleet::{ids::ModelName, view::FleetView};
+use continuum_fleet::{
+    ids::ModelName,
+    view::{Blocks, FleetView},
+};
 use continuum_kv_index::{Index, Matches, RankKey};
-use continuum_prompt::{Ask, Endpoint, Hub, Prepared, Settings};
+use continuum_prompt::{Ask, Endpoint, Hub, Prepared, Settings, Unavailable};
 use continuum_routing::picker::{
     Chosen, Pick,
     kv::{Entry, Held, InFlight, Prompt},
@@ -42,6 +45,42 @@ pub(crate) struct Known {
     settings: continuum_routing::picker::kv::Settings,
     chance: [f64; 2],
     in_flight: Arc<InFlight>,
+}
+
+/// Why load alone decides on a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    /// `dynamo.kv` is off.
+    Off,
+    /// What frontends make of requests of this route is not known here.
+    Route,
+    /// No worker of the model declares a block size.
+    NoBlocks,
+    /// The prompt could not be had.
+    Unavailable(Unavailable),
+}
+
+impl Unknown {
+    /// Why, in a few words.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Route => "unscored_route",
+            Self::NoBlocks => "no_block_size",
+            Self::Unavailable(Unavailable::Unsupported) => "unsupported_prompt",
+            Self::Unavailable(why) => why.as_str(),
+        }
+    }
+
+    /// What is counted of it.
+    const fn result(self) -> Option<KvResult> {
+        match self {
+            Self::Off => None,
+            Self::Route => Some(KvResult::UnscoredRoute),
+            Self::NoBlocks => Some(KvResult::NoBlockSize),
+            Self::Unavailable(why) => Some(KvResult::Unavailable(why)),
+        }
+    }
 }
 
 impl Prompts {
@@ -84,7 +123,10 @@ impl Prompts {
         });
     }
 
-    /// The blocks of the prompt in `body`, and who holds them; `None` where load alone has to decide.
+    /// The blocks of the prompt in `body`, and who holds them.
+    ///
+    /// # Errors
+    /// Load alone has to decide.
     pub(crate) async fn known(
         &self,
         fleet: &Fleet,
@@ -92,43 +134,44 @@ impl Prompts {
         route: Route,
         model: &ModelName,
         body: &Bytes,
-    ) -> Option<Known> {
-        let settings = live.kv?;
-        let index = fleet.kv.load()?;
+    ) -> Result<Known, Unknown> {
+        let settings = live.kv.ok_or(Unknown::Off)?;
+        let index = fleet.kv.load().ok_or(Unknown::Off)?;
         let endpoint = if route == Route::ChatCompletions {
             Endpoint::Chat
         } else if route == Route::Completions {
             Endpoint::Completions
         } else {
-            return None;
+            return Err(Unknown::Route);
         };
-        let block_sizes = fleet.table().block_sizes(model);
-        if block_sizes.is_empty() {
-            return None;
+        let blocks = fleet.table().blocks(model);
+        if blocks.is_empty() {
+            return Err(Unknown::NoBlocks);
         }
         let ask = Ask {
             model,
             endpoint,
             body,
-            block_sizes: &block_sizes,
+            blocks: &blocks,
             // Clients' own never pass this router, and it sends none.
             salt: None,
             adapter: None,
         };
-        let prepared = match self.inner.prepare(ask).await {
-            Ok(prepared) => prepared,
-            Err(unavailable) => {
-                self.selections.count(KvResult::Unavailable(unavailable));
-                return None;
-            }
-        };
-        Some(Known {
+        let prepared = self.inner.prepare(ask).await.map_err(Unknown::Unavailable)?;
+        Ok(Known {
             held: held(&index, &self.in_flight, &prepared),
             prepared,
             settings,
             chance: rand::random(),
             in_flight: self.in_flight.clone(),
         })
+    }
+
+    /// Counts a prompt that load alone has to decide on.
+    pub(crate) fn count_unknown(&self, why: Unknown) {
+        if let Some(result) = why.result() {
+            self.selections.count(result);
+        }
     }
 
     /// Counts what a pick made of a known prompt.
@@ -160,8 +203,8 @@ impl Known {
 
     /// The blocks of the request are in use on a picked rank until this is dropped.
     pub(crate) fn enter(&self, chosen: &Chosen) -> Option<Entry> {
-        let size = chosen.worker.card.as_ref()?.block_size?;
-        let (_, hashes) = self.prepared.hashes.iter().find(|(of, _)| *of == size)?;
+        let blocks = chosen.worker.card.as_ref()?.blocks()?;
+        let (_, hashes) = self.prepared.hashes.iter().find(|(of, _)| *of == blocks)?;
         let rank = RankKey {
             worker: chosen.worker.key.clone(),
             rank: chosen.rank?.0,
@@ -171,11 +214,11 @@ impl Known {
 }
 
 fn held(index: &Index, in_flight: &InFlight, prepared: &Prepared) -> Vec<Held> {
-    let lookup = |(block_size, hashes): &(u32, Vec<u64>)| {
+    let lookup = |(blocks, hashes): &(Blocks, Vec<u64>)| {
         let mut cached = Matches::new();
         index.find(hashes, &mut cached);
         Held {
-            block_size: *block_size,
+            block_size: blocks.size,
             cached,
             in_flight: in_flight.find(hashes),
         }

@@ -102,7 +102,8 @@ impl<'a> Selection<'a> {
     /// Finds out what is known of the prompt in `body`, which is what a frontend gets.
     pub(crate) async fn know(&mut self, route: Route, body: &Bytes) {
         let (fleet, live) = (self.fleet, self.live);
-        self.known = fleet.prompts.known(fleet, live, route, self.model(), body).await;
+        let known = fleet.prompts.known(fleet, live, route, self.model(), body).await;
+        self.known = known.inspect_err(|why| fleet.prompts.count_unknown(*why)).ok();
     }
 
     /// The first pick.

@@ -327,6 +327,7 @@ fn card(role: Role) -> Card {
         has_disaggregated_endpoint: false,
         enable_eagle: false,
         kv_event_source_mode: None,
+        kv_state_namespace: None,
         artifacts: Artifacts::default(),
         json: None,
     }

@@ -15,7 +15,7 @@ use crate::{
     app::App,
     error::Error,
     ingress::{body, routes::Route, strip::Disclosure},
-    prompts::Known,
+    prompts::{Known, Unknown},
     proxy::{self, Body},
     select,
 };
@@ -28,6 +28,8 @@ struct Explanation {
     /// The name that workers are looked up by, after `dynamo.shim.model_map`.
     looked_up: String,
     prompt_tokens: u64,
+    /// Why the prompt's blocks do not count; `null` where they do, or no prompt was asked about.
+    unscored: Option<&'static str>,
     outcome: &'static str,
     pools: Vec<Pool>,
     candidates: Vec<Candidate>,
@@ -79,9 +81,13 @@ pub(super) async fn answer(admin: &Arc<Admin>, request: Request<Incoming>) -> Re
     let (model, prompt_tokens) = if head.method == Method::POST {
         let body = proxy::read_body(&mut body, admin.app.live().body_limit, None).await?;
         let inspected = body::inspect(&body, Disclosure::Hidden)?;
-        known = know(&admin.app, &inspected, &body).await;
+        known = Some(know(&admin.app, &inspected, &body).await);
+        let length = known
+            .as_ref()
+            .and_then(|known| known.as_ref().ok())
+            .map(Known::length);
         let estimated = inspected.prompt.estimated_tokens();
-        (inspected.model, known.as_ref().map_or(estimated, Known::length))
+        (inspected.model, length.unwrap_or(estimated))
     } else {
         match asked(&head.uri) {
             Ok(asked) => asked,
@@ -98,16 +104,18 @@ pub(super) async fn answer(admin: &Arc<Admin>, request: Request<Incoming>) -> Re
 }
 
 /// The blocks of the prompt, where these would count for a client's request.
-async fn know(app: &App, inspected: &body::Inspected, body: &Bytes) -> Option<Known> {
-    #[derive(Deserialize)]
-    struct Chat {
-        #[serde(rename = "messages")]
-        _messages: IgnoredAny,
+async fn know(app: &App, inspected: &body::Inspected, body: &Bytes) -> Result<Known, Unknown> {
+    #[derive(Default, Deserialize)]
+    struct Asks {
+        messages: Option<IgnoredAny>,
+        input: Option<IgnoredAny>,
     }
-    let route = if serde_json::from_slice::<Chat>(body).is_ok() {
-        Route::ChatCompletions
-    } else {
-        Route::Completions
+    let route = match serde_json::from_slice(body).unwrap_or_default() {
+        Asks {
+            messages: Some(_), ..
+        } => Route::ChatCompletions,
+        Asks { input: Some(_), .. } => Route::Responses,
+        Asks { .. } => Route::Completions,
     };
     let live = Arc::clone(&app.live());
     let model = live.model_map.get(&inspected.model).unwrap_or(&inspected.model);
@@ -118,14 +126,24 @@ async fn know(app: &App, inspected: &body::Inspected, body: &Bytes) -> Option<Kn
         .await
 }
 
-fn explain(app: &App, model: &ModelName, prompt_tokens: u64, known: Option<&Known>) -> Explanation {
+fn explain(
+    app: &App,
+    model: &ModelName,
+    prompt_tokens: u64,
+    known: Option<&Result<Known, Unknown>>,
+) -> Explanation {
     let live = app.live();
     let set = app.backends.load();
+    let unscored = known
+        .and_then(|known| known.as_ref().err())
+        .map(|why| why.as_str());
+    let known = known.and_then(|known| known.as_ref().ok());
     let dry = select::explain(&app.fleet, &live, &set, model, prompt_tokens, known);
     Explanation {
         model: model.to_string(),
         looked_up: dry.looked_up.to_string(),
         prompt_tokens,
+        unscored,
         outcome: outcome(live.pinning, &dry),
         pools: dry
             .pools

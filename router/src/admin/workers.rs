@@ -9,6 +9,7 @@ use continuum_fleet::{
     lotteries,
     view::{NameKind, Role, Topic, Worker as FleetWorker},
 };
+use continuum_kv_index::Unscored;
 use continuum_routing::load::Row;
 use serde::Serialize;
 
@@ -87,6 +88,8 @@ struct Worker {
     dp_start_rank: Option<u32>,
     dp_size: Option<u32>,
     block_size: Option<u32>,
+    /// Why its cache is not looked at; `null` where it is, as far as its card goes.
+    kv_unscored: Option<&'static str>,
     capacity: Capacity,
     /// Whether it declares one; what it declares is an internal address.
     has_disaggregated_endpoint: bool,
@@ -214,6 +217,7 @@ impl Worker {
             dp_start_rank: worker.ranks().map(|ranks| ranks.start),
             dp_size: worker.ranks().map(|ranks| ranks.size),
             block_size: card.and_then(|card| card.block_size),
+            kv_unscored: continuum_kv_index::unscored(worker).map(Unscored::as_str),
             capacity: Capacity {
                 total_kv_blocks: capacity.total_kv_blocks,
                 max_num_batched_tokens: capacity.max_num_batched_tokens,

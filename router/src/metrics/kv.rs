@@ -18,16 +18,22 @@ pub(crate) enum KvResult {
     NoOverlap,
     /// A decode worker reads it itself.
     Bypass,
-    /// Load alone decided.
+    /// Load alone decided: what frontends make of requests of this route is not known here.
+    UnscoredRoute,
+    /// Load alone decided: no worker of the model declares a block size.
+    NoBlockSize,
+    /// Load alone decided: the prompt could not be had.
     Unavailable(Unavailable),
 }
 
 impl KvResult {
     /// Every word.
-    pub(crate) const WORDS: [&'static str; 7] = [
+    pub(crate) const WORDS: [&'static str; 9] = [
         "overlap",
         "no_overlap",
         "bypass",
+        "unscored_route",
+        "no_block_size",
         "tokenizer_unavailable",
         "prompt_too_large",
         "render_unavailable",
@@ -39,6 +45,8 @@ impl KvResult {
             Self::Overlap => "overlap",
             Self::NoOverlap => "no_overlap",
             Self::Bypass => "bypass",
+            Self::UnscoredRoute => "unscored_route",
+            Self::NoBlockSize => "no_block_size",
             Self::Unavailable(why) => why.as_str(),
         }
     }

@@ -21,6 +21,21 @@ pub struct Prompts;
 #[derive(Debug)]
 pub(crate) struct Known(Infallible);
 
+/// Why load alone decides on a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    /// It is not built in.
+    Off,
+}
+
+impl Unknown {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+        }
+    }
+}
+
 impl Prompts {
     /// Starts nothing.
     ///
@@ -38,7 +53,7 @@ impl Prompts {
     /// Does nothing.
     pub fn reload(&self, _config: &Config) {}
 
-    /// `None`.
+    /// Nothing is known.
     #[expect(
         clippy::unused_async,
         reason = "with the feature there is something to wait for"
@@ -50,9 +65,11 @@ impl Prompts {
         _route: Route,
         _model: &ModelName,
         _body: &Bytes,
-    ) -> Option<Known> {
-        None
+    ) -> Result<Known, Unknown> {
+        Err(Unknown::Off)
     }
+
+    pub(crate) fn count_unknown(&self, _why: Unknown) {}
 
     pub(crate) fn count(&self, _pick: &Pick) {}
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use continuum_fleet::ids::ModelName;
+use continuum_fleet::{ids::ModelName, view::Blocks};
 
 /// The route that a request came by; it decides how the prompt is made of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +23,8 @@ pub struct Ask<'a> {
     pub endpoint: Endpoint,
     /// The JSON body exactly as the frontend will get it, after every rewrite. Cloning it copies no bytes.
     pub body: &'a Bytes,
-    /// Block sizes to hash for, at most [`crate::limits::MAX_BLOCK_SIZES`]; the rest are left out.
-    pub block_sizes: &'a [u32],
+    /// Blocks to hash, at most [`crate::limits::MAX_KINDS_OF_BLOCKS`] kinds; the rest are left out.
+    pub blocks: &'a [Blocks],
     /// The `x-tenant-id` that the router sends along. Without one the body's `nvext.cache_salt` counts, then its
     /// `cache_salt`.
     pub salt: Option<&'a str>,
@@ -39,8 +39,8 @@ pub struct Prepared {
     pub tokens: Arc<[u32]>,
     /// All workers of the model name the same tokenizer and template: the ids are right for any of them.
     pub unanimous: bool,
-    /// For each block size that was asked for and can be hashed: the local hash of every full block, in order.
-    pub hashes: Vec<(u32, Vec<u64>)>,
+    /// For each kind of blocks that was asked for and can be hashed: the local hash of every full block, in order.
+    pub hashes: Vec<(Blocks, Vec<u64>)>,
 }
 
 /// Why a prompt was not hashed.

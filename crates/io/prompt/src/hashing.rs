@@ -3,7 +3,18 @@
 //! The hash of a block is `XXH3-64` of its tokens, seeded by the adapter and the salt; `dynamo-kv-hashing` holds the
 //! formula. It knows neither the blocks of speculative (eagle) workers nor a block size of 0, on which it panics.
 
+use continuum_fleet::view::Blocks;
 use dynamo_kv_hashing::Request;
+
+/// Local hashes of all full blocks of this kind; `None` for a block size that has no blocks.
+#[must_use]
+pub fn hashes(tokens: &[u32], kind: Blocks, adapter: Option<&str>, salt: Option<&str>) -> Option<Vec<u64>> {
+    if kind.ahead {
+        eagle_blocks(tokens, kind.size, adapter, salt)
+    } else {
+        blocks(tokens, kind.size, adapter, salt)
+    }
+}
 
 /// Local hashes of all full blocks of `block_size` tokens; `None` for a block size that has no blocks.
 #[must_use]

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-/// Block sizes that one request is hashed for. A model has one; two during a change of it.
-pub const MAX_BLOCK_SIZES: usize = 2;
+/// Kinds of blocks that one request is hashed for. A model has one; two during a change of it, or where its prefill
+/// workers have no speculative head and its decode workers have one.
+pub const MAX_KINDS_OF_BLOCKS: usize = 2;
 
 /// Longest body whose prompt is rendered, in bytes (4 MiB). A rendered prompt has at most 1 MiB, and JSON seldom takes
 /// four bytes for one; a parsed body takes ten times its size in the worst case, once per permit.

@@ -4,18 +4,18 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use continuum_fleet::{ids::ModelName, view::FleetView};
+use continuum_fleet::{
+    ids::ModelName,
+    view::{Blocks, FleetView},
+};
 use continuum_runtime::{cell::Cell, tasks::Spawner};
 use jiff::Timestamp;
-use tokio::{
-    sync::watch,
-    time::timeout,
-};
+use tokio::{sync::watch, time::timeout};
 
 use crate::{
     ask::{Ask, Endpoint, Prepared, Unavailable},
     follow, hashing,
-    limits::{MAX_BLOCK_SIZES, MAX_BODY_BYTES, MAX_BODY_VALUES, PERMIT_WAIT, PERMITS, PREPARE_TIMEOUT},
+    limits::{MAX_BODY_BYTES, MAX_BODY_VALUES, MAX_KINDS_OF_BLOCKS, PERMIT_WAIT, PERMITS, PREPARE_TIMEOUT},
     metrics::{Metrics, Stage},
     model::{Caps, Model},
     permits::Permits,
@@ -95,7 +95,7 @@ impl Prompts {
             model,
             endpoint: ask.endpoint,
             body: ask.body.clone(),
-            block_sizes: ask.block_sizes.iter().take(MAX_BLOCK_SIZES).copied().collect(),
+            blocks: ask.blocks.iter().take(MAX_KINDS_OF_BLOCKS).copied().collect(),
             salt: ask.salt.filter(|salt| !salt.is_empty()).map(str::to_owned),
             adapter: ask
                 .adapter
@@ -127,7 +127,7 @@ struct Job {
     model: Arc<Model>,
     endpoint: Endpoint,
     body: Bytes,
-    block_sizes: Vec<u32>,
+    blocks: Vec<Blocks>,
     salt: Option<String>,
     adapter: Option<String>,
     unanimous: bool,
@@ -151,9 +151,9 @@ impl Job {
         let salt = self.salt.or(encoded.salt);
         let (adapter, salt) = (self.adapter.as_deref(), salt.as_deref());
         let hashes = self
-            .block_sizes
+            .blocks
             .into_iter()
-            .filter_map(|size| Some((size, hashing::blocks(&encoded.ids, size, adapter, salt)?)))
+            .filter_map(|blocks| Some((blocks, hashing::hashes(&encoded.ids, blocks, adapter, salt)?)))
             .collect();
         metrics.observe(Stage::Hash, hashing.elapsed());
         Ok(Prepared {

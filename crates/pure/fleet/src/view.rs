@@ -200,13 +200,34 @@ pub struct Card {
     pub has_disaggregated_endpoint: bool,
     /// `enable_eagle`: block hashes of this worker need one token more than a block.
     pub enable_eagle: bool,
-    /// `kv_event_source_mode`, as written.
+    /// `kv_event_source_mode`, as written; empty when it is no word.
     pub kv_event_source_mode: Option<String>,
+    /// The namespace of `kv_state_endpoint`, where block events of the worker are published; empty when it cannot be
+    /// read.
+    pub kv_state_namespace: Option<String>,
     /// Tokenizer and template slots, as written; small, kept when the opaque JSON is dropped.
     pub artifacts: Artifacts,
     /// The whole card as JSON text, opaque; `None` above the retained size or beyond the total budget. Text and
     /// not a tree: it is a quarter of the size, and nobody reads it for most workers.
     pub json: Option<Arc<str>>,
+}
+
+/// How a worker cuts prompts into blocks that it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Blocks {
+    /// Tokens in a block.
+    pub size: u32,
+    /// The token after a block is part of its name: the worker has a speculative head.
+    pub ahead: bool,
+}
+
+impl Card {
+    /// Its blocks; `None` when it has none.
+    #[must_use]
+    pub fn blocks(&self) -> Option<Blocks> {
+        let ahead = self.enable_eagle;
+        self.block_size.map(|size| Blocks { size, ahead })
+    }
 }
 
 /// Declared capacity of a worker. All counts are per rank.

@@ -17,12 +17,14 @@ use self::gate::{Gate, Origin};
 pub use self::{
     cursors::Cursors,
     outcome::{Outcome, Tally},
+    unscored::{Unscored, unscored},
 };
 use crate::Index;
 
 mod cursors;
 mod gate;
 mod outcome;
+mod unscored;
 
 /// What stands between subscriptions and the index.
 #[derive(Debug)]

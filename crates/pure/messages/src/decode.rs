@@ -120,6 +120,10 @@ pub(crate) fn card(bytes: &[u8]) -> Result<Card, Malformed> {
             .kv_event_source_mode
             .map(|mode| text(mode, MAX_CARD_TEXT_BYTES, "kv_event_source_mode"))
             .transpose()?,
+        kv_state_namespace: card
+            .kv_state_namespace
+            .map(|namespace| text(namespace, MAX_CARD_TEXT_BYTES, "kv_state_namespace"))
+            .transpose()?,
         artifacts: Artifacts {
             tokenizer: slot(card.tokenizer)?,
             prompt_formatter: slot(card.prompt_formatter)?,

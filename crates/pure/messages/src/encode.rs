@@ -56,6 +56,7 @@ pub(crate) fn card(card: &Card) -> Bytes {
         has_disaggregated_endpoint: card.has_disaggregated_endpoint,
         enable_eagle: card.enable_eagle,
         kv_event_source_mode: card.kv_event_source_mode.clone(),
+        kv_state_namespace: card.kv_state_namespace.clone(),
         tokenizer: slot(&card.artifacts.tokenizer),
         prompt_formatter: slot(&card.artifacts.prompt_formatter),
         chat_template_file: slot(&card.artifacts.chat_template_file),

@@ -58,6 +58,7 @@ impl Build {
             has_disaggregated_endpoint: false,
             enable_eagle: false,
             kv_event_source_mode: None,
+            kv_state_namespace: None,
             artifacts: Artifacts::default(),
             json: None,
         };

@@ -81,14 +81,14 @@ impl Rig {
     }
 
     async fn ask(&self, model: &str, body: &str) -> Result<Prepared, Unavailable> {
-        self.ask_with(model, body, &[16], None, None).await
+        self.ask_with(model, body, &[plain(16)], None, None).await
     }
 
     async fn ask_with(
         &self,
         model: &str,
         body: &str,
-        block_sizes: &[u32],
+        blocks: &[Blocks],
         salt: Option<&str>,
         adapter: Option<&str>,
     ) -> Result<Prepared, Unavailable> {
@@ -97,7 +97,7 @@ impl Rig {
             model: &model,
             endpoint: Endpoint::Chat,
             body: &body,
-            block_sizes,
+            blocks,
             salt,
             adapter,
         };
@@ -107,6 +107,10 @@ impl Rig {
     async fn end(self) {
         assert!(self.tasks.drain(LONG, std::future::pending()).await);
     }
+}
+
+const fn plain(size: u32) -> Blocks {
+    Blocks { size, ahead: false }
 }
 
 fn settings(pinned: &[Checksum]) -> Settings {
@@ -200,6 +204,7 @@ pub(crate) fn worker(id: u64, names: &[(&str, NameKind)], artifacts: Artifacts) 
             has_disaggregated_endpoint: false,
             enable_eagle: false,
             kv_event_source_mode: None,
+            kv_state_namespace: None,
             artifacts,
             json: None,
         })),
@@ -236,19 +241,37 @@ async fn a_real_model_is_loaded_and_hashed_once_it_is_pinned() {
 
     let long = json!({"messages": [{"role": "user", "content": "many words ".repeat(100)}]}).to_string();
     let found = rig
-        .ask_with("m", &long, &[16, 64, 128], None, None)
+        .ask_with("m", &long, &[plain(16), plain(64), plain(128)], None, None)
         .await
         .unwrap();
     assert_eq!(
-        found.hashes.iter().map(|(size, _)| *size).collect::<Vec<_>>(),
-        [16, 64]
+        found.hashes.iter().map(|(blocks, _)| *blocks).collect::<Vec<_>>(),
+        [plain(16), plain(64)]
     );
-    for (size, hashes) in &found.hashes {
+    for (blocks, hashes) in &found.hashes {
         assert_eq!(
             Some(hashes),
-            hashing::blocks(&found.tokens, *size, None, None).as_ref()
+            hashing::blocks(&found.tokens, blocks.size, None, None).as_ref()
         );
     }
+    // Of one size, with and without the token after a block.
+    let ahead = Blocks {
+        size: 16,
+        ahead: true,
+    };
+    let found = rig
+        .ask_with("m", &long, &[ahead, plain(16)], None, None)
+        .await
+        .unwrap();
+    let [(one, speculative), (two, usual)] = found.hashes.as_slice() else {
+        unreachable!()
+    };
+    assert_eq!((*one, *two), (ahead, plain(16)));
+    assert_eq!(
+        Some(speculative),
+        hashing::eagle_blocks(&found.tokens, 16, None, None).as_ref()
+    );
+    assert!(!usual.is_empty() && usual.iter().all(|hash| !speculative.contains(hash)));
     // Pins may be taken back.
     rig.settings.send_replace(settings(&[]));
     rig.becomes("m", Err(Unavailable::Unpinned)).await;
@@ -292,11 +315,11 @@ async fn the_salt_and_the_adapter_are_those_that_the_frontend_sees() {
         ("lora", "", Some("t"), Some("name"), (Some("name"), Some("t"))),
     ] {
         let found = rig
-            .ask_with(model, &body(extra), &[16], salt, adapter)
+            .ask_with(model, &body(extra), &[plain(16)], salt, adapter)
             .await
             .unwrap();
         let expected = hashing::blocks(&found.tokens, 16, expected.0, expected.1).unwrap();
-        assert_eq!(found.hashes, [(16, expected)], "{model} {extra}");
+        assert_eq!(found.hashes, [(plain(16), expected)], "{model} {extra}");
     }
     rig.end().await;
 }
@@ -464,7 +487,11 @@ async fn a_slow_model_leaves_room_for_the_others() {
     rig.becomes("slow", HELLO.map(|tokens| tokens - 1)).await;
     let slow = {
         let state = rig.prompts.shared.state.load();
-        state.models[&ModelName::new("slow")].model.clone().unwrap().serial()
+        state.models[&ModelName::new("slow")]
+            .model
+            .clone()
+            .unwrap()
+            .serial()
     };
     let mut held = Vec::new();
     while let Some(permit) = rig.prompts.shared.permits.take(slow, PERMIT_WAIT).await {

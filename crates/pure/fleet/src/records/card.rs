@@ -110,6 +110,18 @@ struct RawRuntime<'a> {
     enable_eagle: Option<&'a RawValue>,
     #[serde(borrow)]
     kv_event_source_mode: Option<&'a RawValue>,
+    #[serde(borrow)]
+    kv_state_endpoint: Option<&'a RawValue>,
+}
+
+/// The namespace of an endpoint.
+fn state_namespace(raw: &RawValue) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Endpoint<'a> {
+        #[serde(borrow)]
+        namespace: Option<&'a RawValue>,
+    }
+    short(object::<Endpoint<'_>>(raw.get())?.namespace)
 }
 
 /// Reads the typed part of a card. It never fails: what cannot be read is absent.
@@ -149,7 +161,11 @@ pub(crate) fn parse(json: &str) -> ParsedCard {
         has_router_config: present(raw.router_config).is_some(),
         has_disaggregated_endpoint: present(runtime.disaggregated_endpoint).is_some(),
         enable_eagle: present(runtime.enable_eagle).is_some_and(|raw| raw.get() == "true"),
-        kv_event_source_mode: short(runtime.kv_event_source_mode),
+        // What is declared and cannot be read is not the same as nothing declared.
+        kv_event_source_mode: present(runtime.kv_event_source_mode)
+            .map(|raw| text(raw, MAX_CARD_TEXT_BYTES).unwrap_or_default()),
+        kv_state_namespace: present(runtime.kv_state_endpoint)
+            .map(|raw| state_namespace(raw).unwrap_or_default()),
         artifacts: Artifacts {
             tokenizer: artifact(raw.tokenizer),
             prompt_formatter: artifact(raw.prompt_formatter),

@@ -349,4 +349,19 @@ fn topology_and_other_runtime_fields() {
             .as_deref(),
         Some("state_agent_v2")
     );
+    for (mode, expected) in [("null", None), ("5", Some("")), (r#""""#, Some(""))] {
+        let card = runtime(&format!(r#""kv_event_source_mode":{mode}"#));
+        assert_eq!(card.kv_event_source_mode.as_deref(), expected, "{mode}");
+    }
+    for (endpoint, expected) in [
+        (r#"{"namespace":"n","component":"c","name":"kv"}"#, Some("n")),
+        ("null", None),
+        (r#""n.c.kv""#, Some("")),
+        (r#"{"component":"c","name":"kv"}"#, Some("")),
+        (r#"{"namespace":7}"#, Some("")),
+        ("{}", Some("")),
+    ] {
+        let card = runtime(&format!(r#""kv_state_endpoint":{endpoint}"#));
+        assert_eq!(card.kv_state_namespace.as_deref(), expected, "{endpoint}");
+    }
 }

@@ -7,14 +7,14 @@ use std::{
 
 use continuum_fleet::{
     ids::{InstanceId, Namespace, PublisherId, WorkerKey},
-    view::{FleetView, Publisher, PublisherKey, Role, Topic, Worker},
+    view::{Blocks, Card, FleetView, Publisher, PublisherKey, Topic, Worker},
 };
 use continuum_wire::{
     Refusal as Unlawful,
     router_event::{Data, Domain, RouterEvent, Tier},
 };
 
-use super::{Cursors, Outcome, Tally};
+use super::{Cursors, Outcome, Tally, unscored};
 use crate::{Index, RankKey, Refusal};
 
 /// Who may say what of whom, by the newest view.
@@ -33,14 +33,14 @@ pub(super) struct Gate {
 struct Known {
     first: u32,
     ranks: u32,
-    /// Tokens of a block; `None` for a worker whose blocks a prompt cannot be compared with.
-    block_size: Option<u32>,
+    /// `None` for a worker whose blocks a prompt cannot be compared with.
+    blocks: Option<Blocks>,
 }
 
 /// A rank that is scored.
 #[derive(Debug)]
 struct Rank {
-    block_size: u32,
+    blocks: Blocks,
     /// Whom its source record names.
     source: Option<PublisherId>,
     feeder: Mutex<Option<Feeder>>,
@@ -112,7 +112,7 @@ impl Gate {
         let mut before = std::mem::take(&mut self.ranks);
         let room = self.index.caps().ranks;
         for (worker, known) in &self.workers {
-            let Some(block_size) = known.block_size else {
+            let Some(blocks) = known.blocks else {
                 continue;
             };
             for rank in known.first..known.first.saturating_add(known.ranks) {
@@ -128,14 +128,14 @@ impl Gate {
                 let feeder = before.remove(&key).and_then(|before| {
                     let feeder = *lock(&before.feeder);
                     let other = |feeder: &Feeder| source.is_some_and(|source| source != feeder.publisher);
-                    if feeder.as_ref().is_some_and(other) || before.block_size != block_size {
+                    if feeder.as_ref().is_some_and(other) || before.blocks != blocks {
                         self.index.clear(&key);
                         return None;
                     }
                     feeder
                 });
                 let rank = Rank {
-                    block_size,
+                    blocks,
                     source,
                     feeder: Mutex::new(feeder),
                 };
@@ -220,7 +220,7 @@ impl Gate {
                     .checked_sub(known.first)
                     .is_some_and(|at| at < known.ranks) =>
             {
-                if known.block_size.is_none() {
+                if known.blocks.is_none() {
                     Outcome::UnscoredWorker
                 } else {
                     Outcome::OverCapacity
@@ -340,34 +340,17 @@ fn kv_publishers(view: &FleetView) -> impl Iterator<Item = &Publisher> {
 
 /// What of a worker decides on its events.
 fn known(worker: &Worker) -> Known {
-    let Some(card) = worker.card.as_deref() else {
-        return Known {
-            first: 0,
-            ranks: 0,
-            block_size: None,
-        };
-    };
-    let picked = match worker.role {
-        Role::Prefill | Role::Decode | Role::Aggregated => true,
-        Role::Encode | Role::Unknown => false,
-    };
-    // A speculative head hashes one token more than a block holds; events of a mode that is not known may mean
-    // anything.
-    let comparable = !card.enable_eagle
-        && card
-            .kv_event_source_mode
-            .as_deref()
-            .is_none_or(|mode| KNOWN_MODES.contains(&mode));
+    let card = worker.card.as_deref();
+    let ranks = card.map(|card| card.ranks);
     Known {
-        first: card.ranks.start,
-        ranks: card.ranks.size,
-        block_size: card.block_size.filter(|_| picked && comparable),
+        first: ranks.map_or(0, |ranks| ranks.start),
+        ranks: ranks.map_or(0, |ranks| ranks.size),
+        blocks: match unscored(worker) {
+            None => card.and_then(Card::blocks),
+            Some(_) => None,
+        },
     }
 }
-
-/// Values of `kv_event_source_mode` whose events mean what they always did: of the engine itself, and of an agent
-/// beside it.
-const KNOWN_MODES: [&str; 2] = ["framework_v1", "state_agent_v2"];
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

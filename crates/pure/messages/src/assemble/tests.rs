@@ -88,6 +88,7 @@ fn card(kind: u8, padding: usize) -> Arc<Card> {
         has_disaggregated_endpoint: kind == 2,
         enable_eagle: kind == 3,
         kv_event_source_mode: Some("mode".to_owned()),
+        kv_state_namespace: (kind == 2).then(|| "elsewhere".to_owned()),
         artifacts: Artifacts {
             tokenizer: Some("t".repeat(padding).into()),
             prompt_formatter: None,

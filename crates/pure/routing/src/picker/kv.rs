@@ -4,7 +4,7 @@
 //! still to compute and work in front of them; then, in its namespace, the decode worker by load. Costs are in blocks
 //! and are those of Dynamo's own router; see `docs/kv-aware.md` for where they differ.
 
-use continuum_fleet::view::Worker;
+use continuum_fleet::view::{Blocks, Worker};
 use continuum_kv_index::{Matches, Overlap};
 
 pub use self::in_flight::{Entry, InFlight, InUse};
@@ -18,7 +18,7 @@ mod in_flight;
 pub struct Prompt<'a> {
     /// Its length, tokens.
     pub tokens: u64,
-    /// Who holds what of it, for each block size that candidates have.
+    /// Who holds what of it, for each kind of blocks that candidates have.
     pub held: &'a [Held],
     /// How overlap counts.
     pub settings: Settings,
@@ -26,7 +26,7 @@ pub struct Prompt<'a> {
     pub chance: [f64; 2],
 }
 
-/// What ranks hold of a prompt, as blocks of one size.
+/// What ranks hold of a prompt, as blocks of one kind.
 #[derive(Debug)]
 pub struct Held {
     /// Tokens in a block.
@@ -122,22 +122,22 @@ pub struct Credit {
 }
 
 impl Prompt<'_> {
-    /// What is known for the blocks of a worker; `None` when its block size was not hashed.
-    pub(super) fn held(&self, block_size: u32) -> Option<&Held> {
-        self.held.iter().find(|held| held.block_size == block_size)
+    /// What is known for blocks of this size. There may be two kinds of them; a rank has blocks of one.
+    pub(super) fn held(&self, block_size: u32) -> impl Iterator<Item = &Held> {
+        self.held.iter().filter(move |held| held.block_size == block_size)
     }
 }
 
-/// Block sizes that workers of a model have, for hashing a prompt: each once, the most common first.
+/// Kinds of blocks that workers of a model have, for hashing a prompt: each once, the most common first.
 #[must_use]
-pub fn block_sizes<'w>(workers: impl Iterator<Item = &'w Worker>) -> Vec<u32> {
-    let mut sizes: Vec<(u32, usize)> = Vec::new();
-    for size in workers.filter_map(|worker| worker.card.as_ref()?.block_size) {
-        match sizes.iter_mut().find(|(known, _)| *known == size) {
+pub fn blocks<'w>(workers: impl Iterator<Item = &'w Worker>) -> Vec<Blocks> {
+    let mut kinds: Vec<(Blocks, usize)> = Vec::new();
+    for blocks in workers.filter_map(|worker| worker.card.as_ref()?.blocks()) {
+        match kinds.iter_mut().find(|(known, _)| *known == blocks) {
             Some((_, count)) => *count += 1,
-            None => sizes.push((size, 1)),
+            None => kinds.push((blocks, 1)),
         }
     }
-    sizes.sort_by_key(|(size, count)| (std::cmp::Reverse(*count), *size));
-    sizes.into_iter().map(|(size, _)| size).collect()
+    kinds.sort_by_key(|(blocks, count)| (std::cmp::Reverse(*count), *blocks));
+    kinds.into_iter().map(|(blocks, _)| blocks).collect()
 }

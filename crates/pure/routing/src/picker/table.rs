@@ -7,12 +7,12 @@ use std::{
 
 use continuum_fleet::{
     ids::{Graph, InstanceId, ModelName, Namespace, WorkerKey},
-    view::{FleetView, NameKind, Worker},
+    view::{Blocks, FleetView, NameKind, Worker},
 };
 use imbl::{OrdMap, ordmap::DiffItem};
 
 use self::serving::{Place, Roles, Rollout, rollouts_of, serving};
-use super::{Served, cursor::Cursors, group::Member, kv::block_sizes};
+use super::{Served, cursor::Cursors, group::Member, kv::blocks};
 use crate::{
     limits::CANDIDATES,
     load::{Followed, Store, index::wanted},
@@ -149,15 +149,15 @@ impl Table {
             && workers.all(|worker| worker.card.as_ref().is_some_and(|card| card.has_router_config))
     }
 
-    /// Block sizes of the workers that serve a name, the most common first.
+    /// Kinds of blocks of the workers that serve a name, the most common first.
     #[must_use]
-    pub fn block_sizes(&self, model: &ModelName) -> Vec<u32> {
+    pub fn blocks(&self, model: &ModelName) -> Vec<Blocks> {
         let rollouts = self
             .model(model)
             .into_iter()
             .flat_map(|model| model.pools.values().flat_map(BTreeMap::values));
         let workers = rollouts.flat_map(|rollout| &rollout.all.workers);
-        block_sizes(workers.map(AsRef::as_ref))
+        blocks(workers.map(AsRef::as_ref))
     }
 
     /// Names that are not served because the table is full.

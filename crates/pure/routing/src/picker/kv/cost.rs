@@ -1,6 +1,6 @@
 //! Costs in blocks: what a rank would have to compute for a prompt, and what is in front of it.
 
-use continuum_kv_index::RankKey;
+use continuum_kv_index::{Overlap, RankKey};
 
 use super::{Bypass, BypassPolicy, Credit, Prompt, Settings};
 use crate::picker::group::{Candidate, Group};
@@ -25,15 +25,17 @@ impl Known {
     /// Of a candidate. A rank whose block size was not hashed holds nothing that is known.
     pub(super) fn of(prompt: &Prompt<'_>, group: &Group, candidate: &Candidate) -> Self {
         let size = u64::from(candidate.block_size.max(1));
-        let held = prompt.held(candidate.block_size);
         let key = group.worker(candidate).map(|worker| RankKey {
             worker: worker.key.clone(),
             rank: candidate.rank,
         });
-        let (overlap, open) = match (held, &key) {
-            (Some(held), Some(key)) => (held.cached.of(key), held.in_flight.of(key)),
-            (None, _) | (_, None) => Default::default(),
-        };
+        let (mut overlap, mut open) = (Overlap::default(), 0);
+        if let Some(key) = &key {
+            for held in prompt.held(candidate.block_size) {
+                overlap = longer(overlap, held.cached.of(key));
+                open = held.in_flight.of(key).max(open);
+            }
+        }
         let Settings {
             overlap_score_credit,
             tiers,
@@ -84,6 +86,11 @@ impl Known {
     pub(super) fn decoding(&self, decode: u64) -> f64 {
         (self.holding(decode) - self.credit.blocks).max(0.0) * self.scale
     }
+}
+
+/// Of what two kinds of blocks tell of a rank: it has blocks of one of them.
+const fn longer(one: Overlap, other: Overlap) -> Overlap {
+    if other.total() > one.total() { other } else { one }
 }
 
 /// What is known of the two ranks of a pair when a bypass is judged.

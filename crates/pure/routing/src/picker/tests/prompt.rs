@@ -349,6 +349,19 @@ fn workers_of_another_block_size_are_not_credited_and_still_chosen() {
     assert_eq!(pick.credit.unwrap().overlap.device, 0);
 }
 
+#[test]
+fn of_two_kinds_of_blocks_of_one_size_each_rank_is_credited_with_its_own() {
+    let speculative = prefill(2).card(|card| card.enable_eagle = true);
+    let rig = Rig::new(&[prefill(1), speculative, decode(3)]);
+    for (plain, ahead, chosen) in [((1, 12), (2, 3), 1), ((1, 3), (2, 12), 2)] {
+        let mut known = Known::device(20, &[plain]);
+        known.held.extend(Known::device(20, &[ahead]).held);
+        let pick = rig.pick_by(&known.prompt()).0.unwrap();
+        assert_eq!(prefill_of(&pick), Some(chosen));
+        assert_eq!(pick.credit.unwrap().overlap.device, 12);
+    }
+}
+
 proptest! {
     /// The chosen prefill worker is one of the cheapest by the formula, written again.
     #[test]
