@@ -1,11 +1,14 @@
 //! Who a router is, as the API server says: TokenReview of its projected ServiceAccount token.
 
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use futures::{FutureExt as _, future::BoxFuture};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use kube::{
     Api, Client,
     api::{ObjectMeta, PostParams},
 };
+
+use serde::Deserialize;
 
 use crate::{
     push::{AuthError, Authenticator, Identity, Key, Pod},
@@ -33,7 +36,43 @@ impl Reviewer {
     }
 }
 
+/// What a token says of itself, as far as it matters here.
+#[derive(Deserialize)]
+struct Claims {
+    #[serde(default)]
+    aud: Audience,
+    #[serde(default)]
+    sub: String,
+}
+
+/// One audience, or several.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Audience {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl Default for Audience {
+    fn default() -> Self {
+        Self::Many(Vec::new())
+    }
+}
+
+impl Audience {
+    fn has(&self, name: &str) -> bool {
+        match self {
+            Self::One(one) => one == name,
+            Self::Many(many) => many.iter().any(|one| one == name),
+        }
+    }
+}
+
 impl Authenticator for Reviewer {
+    fn plausible(&self, token: &str) -> Result<(), AuthError> {
+        plausible(token).map_err(|why| AuthError::Refused(why.to_owned()))
+    }
+
     fn authenticate<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Identity, AuthError>> {
         async move {
             let review = TokenReview {
@@ -52,6 +91,35 @@ impl Authenticator for Reviewer {
     }
 }
 
+/// Whether it is worth asking about a token: nothing that it says is proven, and what it says against itself need not be.
+fn plausible(token: &str) -> Result<(), &'static str> {
+    let mut parts = token.split('.');
+    let (Some(_head), Some(claims), Some(_signature), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err("the token is not of a ServiceAccount");
+    };
+    let claims = URL_SAFE_NO_PAD
+        .decode(claims)
+        .map_err(|_not_base64| "the token is not of a ServiceAccount")?;
+    let claims: Claims =
+        serde_json::from_slice(&claims).map_err(|_not_json| "the token is not of a ServiceAccount")?;
+    if !claims.aud.has(AUDIENCE) {
+        return Err("the token was made for another audience");
+    }
+    account(&claims.sub).map(drop)
+}
+
+/// Namespace and RouterConfig of a router's ServiceAccount.
+fn account(username: &str) -> Result<(&str, &str), &'static str> {
+    let (namespace, account) = username
+        .strip_prefix(ACCOUNT)
+        .and_then(|name| name.split_once(':'))
+        .ok_or("the token is not of a ServiceAccount")?;
+    let name = owner_of(account).ok_or("the ServiceAccount is not of a RouterConfig")?;
+    Ok((namespace, name))
+}
+
 /// The router pod that a review speaks of.
 fn identity(status: TokenReviewStatus) -> Result<Identity, &'static str> {
     if status.authenticated != Some(true) {
@@ -62,14 +130,7 @@ fn identity(status: TokenReviewStatus) -> Result<Identity, &'static str> {
         return Err("the token was made for another audience");
     }
     let user = status.user.unwrap_or_default();
-    let account = user
-        .username
-        .as_deref()
-        .and_then(|name| name.strip_prefix(ACCOUNT));
-    let (namespace, account) = account
-        .and_then(|name| name.split_once(':'))
-        .ok_or("the token is not of a ServiceAccount")?;
-    let name = owner_of(account).ok_or("the ServiceAccount is not of a RouterConfig")?;
+    let (namespace, name) = account(user.username.as_deref().unwrap_or_default())?;
     let extra = user.extra.unwrap_or_default();
     let first = |key: &str| {
         extra
@@ -116,6 +177,46 @@ mod tests {
                 ..UserInfo::default()
             }),
             error: None,
+        }
+    }
+
+    fn token(claims: &str) -> String {
+        let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
+        format!("{}.{}.{}", part("{}"), part(claims), part("signature"))
+    }
+
+    #[test]
+    fn a_token_that_speaks_against_itself_is_asked_about_by_nobody() {
+        let router = "system:serviceaccount:dynamo:chat-router";
+        for good in [
+            format!(r#"{{"aud":["x","{AUDIENCE}"],"sub":"{router}","exp":1}}"#),
+            format!(r#"{{"aud":"{AUDIENCE}","sub":"{router}","kubernetes.io":{{"pod":{{}}}}}}"#),
+        ] {
+            assert_eq!(plausible(&token(&good)), Ok(()), "{good}");
+        }
+        let good = token(&format!(r#"{{"aud":["{AUDIENCE}"],"sub":"{router}"}}"#));
+        for bad in [
+            String::new(),
+            "opaque".to_owned(),
+            "a.b".to_owned(),
+            "..".to_owned(),
+            "!.!.!".to_owned(),
+            format!("{good}.x"),
+            good.replace('.', ""),
+            token("not json"),
+            token("[]"),
+            token("{}"),
+            token(&format!(r#"{{"aud":["{AUDIENCE}"]}}"#)),
+            token(&format!(r#"{{"aud":7,"sub":"{router}"}}"#)),
+            token(&format!(
+                r#"{{"aud":["https://kubernetes.default.svc"],"sub":"{router}"}}"#
+            )),
+            token(&format!(
+                r#"{{"aud":["{AUDIENCE}"],"sub":"system:serviceaccount:dynamo:default"}}"#
+            )),
+            token(&format!(r#"{{"aud":["{AUDIENCE}"],"sub":"system:node:n1"}}"#)),
+        ] {
+            assert!(plausible(&bad).is_err(), "{bad}");
         }
     }
 

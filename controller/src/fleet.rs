@@ -106,6 +106,7 @@ impl Fleets {
         let fleet = Fleet {
             source: source.id,
             graphs: Graphs::new(graphs, discovery.namespace_match.of_fleet()),
+            origins: discovery.origins(discovery.source).into_values().collect(),
         };
         self.hub.set_fleet(key, Some(fleet));
         self.leave(key, Some(&place));
@@ -273,5 +274,6 @@ pub(crate) fn state_of(status: &Status) -> SourceState {
         synced: status.synced,
         stale: status.stale,
         last_error: status.last_error.clone().unwrap_or_default(),
+        origins: Vec::new(),
     }
 }

@@ -11,9 +11,11 @@ mod hub;
 pub mod limits;
 mod metrics;
 mod outgoing;
+mod refusals;
 mod server;
 mod session;
 mod sessions;
+mod strangers;
 mod track;
 
 use std::{fmt, sync::Arc};
@@ -124,7 +126,7 @@ impl End {
 /// Why a connection or a session was refused. Closed: the label of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Too many connections.
+    /// Too many connections: of routers, or without a good token, and then the oldest one made way.
     Full,
     /// The TLS handshake failed or took too long.
     Tls,
@@ -136,6 +138,8 @@ pub enum Refusal {
     Token,
     /// The API server could not be asked about the token.
     Review,
+    /// There were too many bad tokens from this address: the API server is not asked for a while.
+    Pause,
     /// No such `RouterConfig` here, or not yet.
     Unknown,
     /// The first message is not a hello of this protocol, or did not come in time.
@@ -146,13 +150,14 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every reason, in order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Full,
         Self::Tls,
         Self::Idle,
         Self::NoToken,
         Self::Token,
         Self::Review,
+        Self::Pause,
         Self::Unknown,
         Self::Hello,
         Self::Sessions,
@@ -168,6 +173,7 @@ impl Refusal {
             Self::NoToken => "no_token",
             Self::Token => "token",
             Self::Review => "review",
+            Self::Pause => "pause",
             Self::Unknown => "unknown",
             Self::Hello => "hello",
             Self::Sessions => "sessions",

@@ -6,7 +6,7 @@ use continuum_config::Config;
 use continuum_discovery::{Pushed, SourceKind};
 use continuum_events::status::State;
 use continuum_fleet::{
-    Census,
+    Census, Refused,
     view::{FleetView, NameKind},
 };
 use continuum_push::{Client, Counts, Pool, Report, Settings, Source, Subscriptions, ViewId};
@@ -111,6 +111,7 @@ fn pushed(told: &continuum_push::Pushed) -> Pushed {
     Pushed {
         number: if told.id.is_some() { told.number } else { 0 },
         view: told.view.clone(),
+        origins: Arc::clone(&told.origins),
         connected: told.followed && source.is_some_and(|source| source.connected),
         synced: !told.kept && told.id.is_some(),
         stale: told.kept || source.is_some_and(|source| source.stale),
@@ -157,6 +158,10 @@ pub async fn keep_report(app: Arc<App>, reloader: Arc<Reloader>) {
             next.subscriptions = subscriptions(&app);
             next.in_flight = app.in_flight.count().into();
             next.local = local(&app);
+            next.local_refused = match next.local {
+                Some(_) => app.fleet.status().refused.clone(),
+                None => Refused::default(),
+            };
         }
         app.controllers
             .report
@@ -164,9 +169,13 @@ pub async fn keep_report(app: Arc<App>, reloader: Arc<Reloader>) {
     }
 }
 
-/// While a newer view is on its way to the table, the one before is in force.
+/// While a newer view is on its way to the table, the one before is in force. None is while what came is of another fleet
+/// than the one that is configured.
 fn view_in_force(app: &App, told: &continuum_push::Pushed, before: Option<ViewId>) -> Option<ViewId> {
-    let _pushed = app.fleet.status().upstream?;
+    let status = app.fleet.status();
+    if status.upstream.is_none() || status.pushed == 0 {
+        return None;
+    }
     match app.fleet.pushed_in_force() {
         Some(number) if number == told.number => told.id,
         Some(_) | None => before,

@@ -132,7 +132,7 @@ impl<'a> Selection<'a> {
     }
 
     fn is_unlisted(&self) -> bool {
-        !self.fleet.status().ready() && !self.set.serves(self.inspected.model.as_str())
+        !self.fleet.status().listed() && !self.set.serves(self.inspected.model.as_str())
     }
 
     fn is_served_somewhere(&self) -> bool {

@@ -47,7 +47,7 @@ pub fn run(workers: u64) {
     let hub = Hub::new("controller-0", Epoch::from_raw([1; 16]), metrics);
     let source = hub.add_source();
     let graphs = Graphs::new([graph], NamespaceMatch::Generation);
-    hub.set_fleet(&key(), Some(Fleet { source, graphs }));
+    hub.set_fleet(&key(), Some(Fleet { source, graphs, origins: [].into() }));
     hub.set_config(&key(), 1, "version: 1\n");
     hub.set_view(source, &reducer.view());
 

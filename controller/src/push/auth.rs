@@ -14,12 +14,22 @@ use tokio::{
 use super::{
     Identity,
     limits::{MAX_CACHED_TOKENS, MAX_REVIEWS, REVIEW, TOKEN_CACHE},
+    refusals::Refusals,
+    strangers::Peer,
 };
 
 /// Tells whose token it is. The one of the controller asks the API server.
 pub trait Authenticator: Send + Sync + 'static {
     /// The router pod that holds this token.
     fn authenticate<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Identity, AuthError>>;
+
+    /// Whether it is worth asking: what a token says of itself proves nothing, but may show that it is for others.
+    ///
+    /// # Errors
+    /// Why it cannot be the token of a router.
+    fn plausible(&self, _token: &str) -> Result<(), AuthError> {
+        Ok(())
+    }
 }
 
 /// Why a token opens no session. The text is told to the router: it names no secret.
@@ -31,6 +41,9 @@ pub enum AuthError {
     /// Nobody could tell.
     #[error("the token could not be checked: {0}")]
     Unavailable(String),
+    /// There were too many bad tokens from there.
+    #[error("too many tokens from this address were refused: try again later")]
+    Pause,
 }
 
 /// Remembers good tokens for a while, by hash, and bounds the questions.
@@ -38,6 +51,7 @@ pub(super) struct Cached {
     inner: Arc<dyn Authenticator>,
     known: Mutex<BTreeMap<[u8; 32], (Identity, Instant)>>,
     reviews: Semaphore,
+    refusals: Refusals,
 }
 
 impl Cached {
@@ -46,20 +60,34 @@ impl Cached {
             inner,
             known: Mutex::default(),
             reviews: Semaphore::new(MAX_REVIEWS),
+            refusals: Refusals::default(),
         }
     }
 
-    pub(super) async fn authenticate(&self, token: &str) -> Result<Identity, AuthError> {
+    pub(super) async fn authenticate(&self, token: &str, peer: Peer) -> Result<Identity, AuthError> {
         let hash = *blake3::hash(token.as_bytes()).as_bytes();
         if let Some(identity) = self.recall(&hash) {
             return Ok(identity);
         }
+        self.inner.plausible(token)?;
+        let turns = self.refusals.turns(peer);
         let ask = async {
+            // First among those from there, then among all: who waits here holds up nobody else.
+            let _turn = turns.acquire().await;
+            if self.refusals.pauses(peer) {
+                return Err(AuthError::Pause);
+            }
             let _permit = self.reviews.acquire().await;
             // Another session of the same pod may have asked meanwhile.
             match self.recall(&hash) {
                 Some(identity) => Ok(identity),
-                None => self.inner.authenticate(token).await,
+                None => {
+                    let answer = self.inner.authenticate(token).await;
+                    if matches!(answer, Err(AuthError::Refused(_))) {
+                        self.refusals.refused(peer);
+                    }
+                    answer
+                }
             }
         };
         let identity = timeout(REVIEW, ask)

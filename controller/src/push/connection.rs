@@ -1,11 +1,13 @@
-//! A connection that has passed its TLS handshake, and is closed when nobody opens a session on it.
+//! A connection that has passed its TLS handshake: a stranger's until a good token is shown on it, and closed when nobody
+//! has a session on it for too long.
 
 use std::{
     io,
+    net::IpAddr,
     pin::Pin,
     sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
 };
@@ -13,53 +15,133 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
-    sync::OwnedSemaphorePermit,
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, Sleep, sleep},
 };
 use tokio_rustls::server::TlsStream;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
 
-use super::{Metrics, Refusal, limits::HELLO};
+use super::{
+    Metrics, Refusal,
+    limits::{HELLO, LINGER},
+    strangers::{Peer, Stranger},
+};
 
-/// One connection; holds its place among [`super::limits::MAX_CONNECTIONS`].
+/// One connection.
 pub(super) struct Connection {
     stream: TlsStream<TcpStream>,
     usage: Usage,
     idle: Pin<Box<Sleep>>,
+    lingers: bool,
+    made_way: Pin<Box<WaitForCancellationFutureOwned>>,
     metrics: Metrics,
-    _place: OwnedSemaphorePermit,
 }
 
-/// The number of sessions on a connection.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Usage(Arc<AtomicUsize>);
+/// Who uses a connection. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Usage(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    peer: Peer,
+    sessions: AtomicUsize,
+    refused: AtomicBool,
+    holds: Mutex<Holds>,
+}
+
+/// The place that a connection takes.
+#[derive(Debug)]
+enum Holds {
+    Stranger { _place: Stranger },
+    Router { _place: OwnedSemaphorePermit },
+}
 
 /// One session on a connection.
 #[derive(Debug)]
 pub(super) struct InUse(Usage);
 
 impl Connection {
-    pub(super) fn new(stream: TlsStream<TcpStream>, place: OwnedSemaphorePermit, metrics: Metrics) -> Self {
+    pub(super) fn new(
+        stream: TlsStream<TcpStream>,
+        from: IpAddr,
+        stranger: Stranger,
+        metrics: Metrics,
+    ) -> Self {
+        let made_way = stranger.made_way.clone().cancelled_owned();
         Self {
             stream,
-            usage: Usage::default(),
+            usage: Usage(Arc::new(Inner {
+                peer: from.into(),
+                sessions: AtomicUsize::new(0),
+                refused: AtomicBool::new(false),
+                holds: Mutex::new(Holds::Stranger { _place: stranger }),
+            })),
             idle: Box::pin(sleep(HELLO)),
+            lingers: false,
+            made_way: Box::pin(made_way),
             metrics,
-            _place: place,
         }
+    }
+
+    /// Whether it has to end.
+    fn over(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.made_way.as_mut().poll(cx).is_ready() && self.usage.is_stranger() {
+            return true;
+        }
+        if self.usage.0.refused.load(Ordering::Relaxed) && !self.lingers {
+            self.lingers = true;
+            self.idle.as_mut().reset(Instant::now() + LINGER);
+        }
+        while self.idle.as_mut().poll(cx).is_ready() {
+            if self.usage.0.sessions.load(Ordering::Relaxed) == 0 {
+                if !self.lingers {
+                    self.metrics.refused(Refusal::Idle);
+                }
+                return true;
+            }
+            self.idle.as_mut().reset(Instant::now() + HELLO);
+        }
+        false
     }
 }
 
 impl Usage {
+    pub(super) fn peer(&self) -> Peer {
+        self.0.peer
+    }
+
+    /// A good token was shown: it takes a place of a router, if there is one.
+    pub(super) fn known(&self, places: &Arc<Semaphore>) -> bool {
+        let mut holds = self.0.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*holds, Holds::Stranger { .. }) {
+            let Ok(place) = Arc::clone(places).try_acquire_owned() else {
+                return false;
+            };
+            *holds = Holds::Router { _place: place };
+        }
+        true
+    }
+
+    /// A bad token was shown: it ends when that was answered.
+    pub(super) fn refuse(&self) {
+        self.0.refused.store(true, Ordering::Relaxed);
+    }
+
     pub(super) fn begin(&self) -> InUse {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.0.sessions.fetch_add(1, Ordering::Relaxed);
         InUse(self.clone())
+    }
+
+    fn is_stranger(&self) -> bool {
+        let holds = self.0.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(*holds, Holds::Stranger { .. })
     }
 }
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.0.sessions.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -77,12 +159,8 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        while self.idle.as_mut().poll(cx).is_ready() {
-            if self.usage.0.load(Ordering::Relaxed) == 0 {
-                self.metrics.refused(Refusal::Idle);
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-            }
-            self.idle.as_mut().reset(Instant::now() + HELLO);
+        if self.over(cx) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }

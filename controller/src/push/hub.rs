@@ -26,6 +26,8 @@ pub struct Fleet {
     pub source: SourceId,
     /// The configured Dynamo namespaces, and how they match.
     pub graphs: Graphs,
+    /// What routers are told that the views are of: see `continuum_config::model::Discovery::origins`.
+    pub origins: Arc<[String]>,
 }
 
 /// The one place where the controller says what is true, and where sessions read it.
@@ -118,7 +120,7 @@ impl Hub {
         }
         let track = fleet.as_ref().and_then(|fleet| {
             let source = inner.sources.get_mut(&fleet.source)?;
-            Some(source.track(&fleet.graphs, self.epoch))
+            Some(source.track(fleet, self.epoch))
         });
         slot.feed.send_modify(|feed| feed.track = track);
         slot.fleet = fleet;
@@ -253,12 +255,13 @@ impl Slot {
 }
 
 impl Source {
-    fn track(&mut self, graphs: &Graphs, epoch: Epoch) -> Arc<Track> {
+    fn track(&mut self, fleet: &Fleet, epoch: Epoch) -> Arc<Track> {
+        let graphs = &fleet.graphs;
         let names = (graphs.names().to_vec(), graphs.how().as_str());
         if let Some(track) = self.tracks.get(&names).and_then(Weak::upgrade) {
             return track;
         }
-        let track = Arc::new(Track::new(graphs.clone(), epoch));
+        let track = Arc::new(Track::new(graphs.clone(), Arc::clone(&fleet.origins), epoch));
         if let Some(state) = &self.state {
             track.source(state);
         }

@@ -23,11 +23,17 @@ pub const HELLO: Duration = Duration::from_secs(5);
 /// at again. Resuming at an equal digest costs nothing.
 pub const RENEW: Duration = Duration::from_secs(30 * 60);
 
-/// Connections at once: four times the largest fleet of routers that is measured, with room for reconnects.
+/// Connections of routers at once, each with a good token: four times the largest fleet of routers that is measured,
+/// with room for reconnects.
 pub const MAX_CONNECTIONS: usize = 1_024;
 
-/// Handshakes at once (64): a handshake costs the server a signature, and connected routers go first.
-pub const MAX_HANDSHAKES: usize = 64;
+/// Connections at once on which no good token was shown yet, handshakes included. The oldest one of the address that
+/// has most makes way for a new one.
+pub const MAX_STRANGERS: usize = 512;
+
+/// The same from one address: more than the largest fleet of routers that is measured, which may come back all at once
+/// and from behind one address.
+pub const MAX_STRANGERS_PER_PEER: usize = 256;
 
 /// Sessions of one `RouterConfig`: one namespace cannot take every place.
 pub const MAX_SESSIONS_PER_KEY: usize = 512;
@@ -57,8 +63,25 @@ pub const MAX_CACHED_TOKENS: usize = 2_048;
 /// Token reviews at once (8): bad tokens cannot flood the API server.
 pub const MAX_REVIEWS: usize = 8;
 
-/// Longest wait for a token review, its place in the queue included (10 s).
-pub const REVIEW: Duration = Duration::from_secs(10);
+/// The same for tokens from one address (4): who has many bad ones does not keep others waiting.
+pub const MAX_REVIEWS_PER_PEER: usize = 4;
+
+/// Longest wait for a token review, its place in the queue included (5 s): no longer than a connection may be without a
+/// session.
+pub const REVIEW: Duration = HELLO;
+
+/// Bad tokens from one address after which the API server is asked about no more of them for a while (16). Tokens that
+/// are remembered as good get in all the same.
+pub const MAX_REFUSALS: u32 = 16;
+
+/// After this long one bad token is forgiven (2 s): as often as that an address in a pause may try one more.
+pub const FORGIVE: Duration = Duration::from_secs(2);
+
+/// Addresses whose bad tokens are counted. The one with the fewest is forgotten first.
+pub const MAX_PEERS: usize = 4_096;
+
+/// After a refusal the connection stays open for this long, so that the answer gets there (250 ms).
+pub const LINGER: Duration = Duration::from_millis(250);
 
 /// HTTP/2 pings on a connection that is quiet (5 s), and the time for the answer.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(5);

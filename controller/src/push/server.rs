@@ -28,9 +28,10 @@ use super::{
     auth::Cached,
     connection::{Connection, Usage},
     limits::{
-        GRACE, HANDSHAKE, KEEP_ALIVE, MAX_CONNECTIONS, MAX_HANDSHAKES, MAX_HEADER_BYTES, MAX_TOKEN_BYTES,
+        GRACE, HANDSHAKE, KEEP_ALIVE, MAX_CONNECTIONS, MAX_HEADER_BYTES, MAX_STRANGERS, MAX_TOKEN_BYTES,
     },
     session::{Begin, Replies},
+    strangers::{Peer, Strangers},
 };
 
 /// Streams on one connection: a router opens one, and one more while it replaces it.
@@ -43,6 +44,8 @@ const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 pub struct Server {
     hub: Arc<Hub>,
     authenticator: Arc<Cached>,
+    /// Connections of routers.
+    places: Arc<Semaphore>,
 }
 
 /// TLS 1.3 with HTTP/2, for a certificate chain and its key.
@@ -69,6 +72,7 @@ impl Server {
         Self {
             hub,
             authenticator: Arc::new(Cached::new(authenticator)),
+            places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
         }
     }
 
@@ -82,7 +86,7 @@ impl Server {
         tls: watch::Receiver<Arc<ServerConfig>>,
         stop: CancellationToken,
     ) -> Result<(), tonic::transport::Error> {
-        let (sender, incoming) = mpsc::channel(MAX_HANDSHAKES);
+        let (sender, incoming) = mpsc::channel(MAX_STRANGERS);
         let hub = Arc::clone(&self.hub);
         let acceptor = tokio::spawn(accept(listener, tls, sender, Arc::clone(&hub), stop.clone()));
         let service = PushServer::new(self).max_decoding_message_size(MAX_FROM_ROUTER_BYTES);
@@ -111,13 +115,24 @@ impl Push for Server {
     type SessionStream = Replies;
 
     async fn session(&self, request: Request<Streaming<FromRouter>>) -> Result<Response<Replies>, Status> {
-        let identity = match self.identify(&request).await {
+        let Some(usage) = request.extensions().get::<Usage>().cloned() else {
+            return Err(Status::internal("a connection of this server is known to it"));
+        };
+        let identity = match self.identify(&request, usage.peer()).await {
             Ok(identity) => identity,
             Err((reason, status)) => {
                 self.hub.metrics.refused(reason);
+                usage.refuse();
                 return Err(status);
             }
         };
+        if !usage.known(&self.places) {
+            self.hub.metrics.refused(Refusal::Full);
+            usage.refuse();
+            return Err(Status::resource_exhausted(
+                "there are too many connections of routers",
+            ));
+        }
         if self.hub.stopping().is_cancelled() {
             return Err(Status::unavailable("this controller replica stops: use another"));
         }
@@ -128,13 +143,12 @@ impl Push for Server {
                 identity.key
             )));
         };
-        let in_use = request.extensions().get::<Usage>().map(Usage::begin);
         let replies = Begin {
             hub: Arc::clone(&self.hub),
             identity,
             feed,
             inbound: request.into_inner(),
-            _in_use: in_use,
+            _in_use: usage.begin(),
         }
         .spawn();
         Ok(Response::new(replies))
@@ -145,6 +159,7 @@ impl Server {
     async fn identify(
         &self,
         request: &Request<Streaming<FromRouter>>,
+        peer: Peer,
     ) -> Result<Identity, (Refusal, Status)> {
         let token = request
             .metadata()
@@ -157,16 +172,17 @@ impl Server {
             return Err((Refusal::NoToken, Status::unauthenticated(text)));
         };
         self.authenticator
-            .authenticate(token)
+            .authenticate(token, peer)
             .await
             .map_err(|error| match &error {
                 AuthError::Refused(_) => (Refusal::Token, Status::unauthenticated(error.to_string())),
                 AuthError::Unavailable(_) => (Refusal::Review, Status::unavailable(error.to_string())),
+                AuthError::Pause => (Refusal::Pause, Status::resource_exhausted(error.to_string())),
             })
     }
 }
 
-/// Takes connections until `stop`, each with a place of its own; handshakes run beside each other.
+/// Takes connections until `stop`, each as a stranger; handshakes run beside each other.
 async fn accept(
     listener: TcpListener,
     tls: watch::Receiver<Arc<ServerConfig>>,
@@ -174,41 +190,39 @@ async fn accept(
     hub: Arc<Hub>,
     stop: CancellationToken,
 ) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+    let strangers = Arc::new(Strangers::default());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = stop.cancelled() => return,
         };
-        let Ok((stream, _peer)) = accepted else {
+        let Ok((stream, from)) = accepted else {
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+        let (stranger, evicted) = strangers.admit(from.ip().into());
+        if evicted {
             hub.metrics.refused(Refusal::Full);
-            continue;
-        };
+        }
         let config = Arc::clone(&tls.borrow());
-        let (sender, hub, handshakes) = (sender.clone(), Arc::clone(&hub), Arc::clone(&handshakes));
+        let (sender, hub) = (sender.clone(), Arc::clone(&hub));
         tokio::spawn(async move {
-            match timeout(HANDSHAKE, handshake(stream, config, &handshakes)).await {
-                Ok(Some(stream)) => {
-                    let connection = Connection::new(stream, place, hub.metrics.clone());
-                    let _stopped = sender.send(Ok(connection)).await;
+            let made_way = stranger.made_way.clone();
+            let work = async {
+                match timeout(HANDSHAKE, handshake(stream, config)).await {
+                    Ok(Some(stream)) => {
+                        let connection = Connection::new(stream, from.ip(), stranger, hub.metrics.clone());
+                        let _stopped = sender.send(Ok(connection)).await;
+                    }
+                    Ok(None) | Err(_) => hub.metrics.refused(Refusal::Tls),
                 }
-                Ok(None) | Err(_) => hub.metrics.refused(Refusal::Tls),
-            }
+            };
+            made_way.run_until_cancelled(work).await;
         });
     }
 }
 
-async fn handshake(
-    stream: TcpStream,
-    config: Arc<ServerConfig>,
-    handshakes: &Semaphore,
-) -> Option<TlsStream<TcpStream>> {
-    let _permit = handshakes.acquire().await.ok()?;
+async fn handshake(stream: TcpStream, config: Arc<ServerConfig>) -> Option<TlsStream<TcpStream>> {
     // Small messages that must not wait for each other.
     stream.set_nodelay(true).ok()?;
     TlsAcceptor::from(config).accept(stream).await.ok()

@@ -47,7 +47,7 @@ pub(super) struct Begin {
     pub(super) feed: watch::Receiver<Feed>,
     pub(super) inbound: Streaming<push::FromRouter>,
     /// Keeps the connection from being closed as idle.
-    pub(super) _in_use: Option<InUse>,
+    pub(super) _in_use: InUse,
 }
 
 impl Begin {
@@ -215,7 +215,11 @@ fn receive(hub: &Hub, out: &mut Outgoing, place: &Place, message: push::FromRout
             follow_of(out, place, &follow)?;
             hub.metrics.sessions(hub.sessions.count());
         }
-        Some(Message::Report(report)) => {
+        Some(Message::Report(mut report)) => {
+            // Said by controllers alone, and not to be kept here.
+            if let Some(source) = &mut report.local_source {
+                source.origins = Vec::new();
+            }
             hub.metrics.message(Kind::Report, bytes);
             let (view, config) = check(&report)?;
             if let Some(published) = out.reported(view) {
@@ -258,6 +262,7 @@ fn check(report: &push::Report) -> Result<(Option<ViewId>, Option<ConfigId>), Ma
     let longest = texts
         .chain(report.pools.iter().map(|pool| &pool.namespace))
         .chain(report.refused.iter().map(|refused| &refused.error))
+        .chain(report.local_refused.iter().map(|refused| &refused.kind))
         .chain(
             report
                 .local_source
@@ -270,6 +275,7 @@ fn check(report: &push::Report) -> Result<(Option<ViewId>, Option<ConfigId>), Ma
         || report.pools.len() > MAX_POOLS
         || report.pending.len() > MAX_REPORT_TEXTS
         || report.unlisted_models.len() > MAX_REPORT_TEXTS
+        || report.local_refused.len() > MAX_REPORT_TEXTS
         || unpaired.unwrap_or_default().len() > MAX_REPORT_TEXTS
     {
         return Err(Malformed);

@@ -64,6 +64,7 @@ pub(super) struct Seen {
 #[derive(Debug)]
 pub(super) struct Track {
     seen: watch::Sender<Seen>,
+    origins: Arc<[String]>,
     work: Mutex<Work>,
 }
 
@@ -75,9 +76,10 @@ struct Work {
 }
 
 impl Track {
-    pub(super) fn new(graphs: Graphs, epoch: Epoch) -> Self {
+    pub(super) fn new(graphs: Graphs, origins: Arc<[String]>, epoch: Epoch) -> Self {
         Self {
             seen: watch::Sender::default(),
+            origins,
             work: Mutex::new(Work {
                 filter: Filter::new(graphs),
                 epoch,
@@ -117,10 +119,17 @@ impl Track {
         self.seen.send_modify(|seen| seen.newest = Some(version));
     }
 
-    pub(super) fn source(&self, state: &Arc<push::SourceState>) {
+    /// What the source is doing; routers are told what its views are of together with it.
+    pub(super) fn source(&self, state: &push::SourceState) {
+        let state = push::SourceState {
+            origins: self.origins.to_vec(),
+            ..state.clone()
+        };
         self.seen.send_if_modified(|seen| {
-            let differs = seen.source.as_ref() != Some(state);
-            seen.source = Some(Arc::clone(state));
+            let differs = seen.source.as_deref() != Some(&state);
+            if differs {
+                seen.source = Some(Arc::new(state));
+            }
             differs
         });
     }

@@ -121,6 +121,77 @@ async fn bytes_that_are_not_tls_or_http2_are_hung_up_on() {
     assert_eq!(rig.metric("continuum_controller_push_refused_total", "tls"), 1.0);
 }
 
+/// Connects from another address than routers do here.
+async fn from(host: u8, port: u16) -> std::io::Result<TcpStream> {
+    let socket = tokio::net::TcpSocket::new_v4()?;
+    socket.bind(([127, 0, 0, host], 0).into())?;
+    socket.connect(([127, 0, 0, 1], port).into()).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_no_token_keeps_no_router_out() {
+    let rig = Rig::start().await;
+    let source = rig.hub.add_source();
+    rig.config("chat", source, &["prod"]);
+    rig.hub.set_view(source, &fleet(&[("prod", 3)]));
+    let mut before = rig.router("ns/chat/before").await;
+    before.workers(3).await;
+
+    // Two thousand that say nothing, from the routers' own address and from others, and some beyond the handshake.
+    let mut idle = Vec::new();
+    for number in 0..2_000_u32 {
+        let host = if number % 2 == 0 {
+            1
+        } else {
+            2 + u8::try_from(number % 7).unwrap()
+        };
+        idle.push(from(host, rig.port).await.unwrap());
+    }
+    let mut beyond = Vec::new();
+    for _ in 0..50 {
+        beyond.push(rig.channel(&rig.ca).await);
+    }
+    let entered = |pod: &'static str| {
+        let rig = &rig;
+        async move {
+            let begun = tokio::time::Instant::now();
+            let mut router = rig.router(&format!("ns/chat/{pod}")).await;
+            router.workers(3).await;
+            // What a router waits for a session.
+            assert!(
+                begun.elapsed() < Duration::from_secs(3),
+                "{pod}: {:?}",
+                begun.elapsed()
+            );
+            router
+        }
+    };
+    let _one = entered("one").await;
+
+    // And bad tokens without end, while more come.
+    let bad = async {
+        loop {
+            let _refused = rig.open("wrong", vec![hello(None)]).await.map(drop);
+            idle.push(from(9, rig.port).await.unwrap());
+        }
+    };
+    let good = async {
+        // Refused for as long as it takes to be in a pause.
+        while rig.metric("continuum_controller_push_refused_total", "pause") < 1.0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // Its token is known by now, as that of a router that comes back is.
+        entered("one").await
+    };
+    let _again = tokio::select! {
+        () = bad => unreachable!("it has no end"),
+        again = timeout(PATIENCE, good) => again.unwrap(),
+    };
+    assert!(rig.metric("continuum_controller_push_refused_total", "full") > 1_000.0);
+    before.report().await;
+    before.next().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_newer_session_of_a_pod_takes_the_place_of_the_older() {
     let rig = Rig::start().await;

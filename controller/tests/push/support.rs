@@ -108,8 +108,14 @@ impl Rig {
     /// A `RouterConfig` whose routers see these Dynamo namespaces of a source.
     pub(crate) fn config(&self, name: &str, source: SourceId, graphs: &[&str]) {
         let graphs = Graphs::new(graphs.iter().map(|g| Graph::from(*g)), NamespaceMatch::Generation);
-        self.hub
-            .set_fleet(&key("ns", name), Some(Fleet { source, graphs }));
+        self.hub.set_fleet(
+            &key("ns", name),
+            Some(Fleet {
+                source,
+                graphs,
+                origins: [].into(),
+            }),
+        );
         self.hub.set_config(&key("ns", name), 1, "first");
     }
 

@@ -10,11 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use continuum_config::model::{Discovery, DiscoverySource};
 use continuum_controller::push::{
     AuthError, Authenticator, Fleet, Hub, Identity, Key, Metrics, Pod, Server, Session, SourceId, tls_config,
 };
 use continuum_fleet::{Graphs, NamespaceMatch, ids::Graph, view::FleetView};
-use continuum_messages::{Epoch, push};
+use continuum_messages::{Digest, Epoch, push};
 use continuum_push::{Client, Report, Settings};
 use continuum_runtime::tasks::Tasks;
 use futures::future::BoxFuture;
@@ -24,7 +25,7 @@ use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{MODEL, PATIENCE, Router, ask, chat, fleet, post, until};
+use crate::support::{MODEL, PATIENCE, Router, ask, chat, config, fleet, post, until};
 
 /// What routers find on disk, and who the controllers are.
 struct Ground {
@@ -71,7 +72,7 @@ impl Ground {
             token_file: self.file("token"),
             views: true,
             state_dir: Some(self.file("state")),
-            scope: "test".to_owned(),
+            origins: vec![origin(NAMESPACE)],
         }
     }
 }
@@ -103,6 +104,28 @@ fn key() -> Key {
     }
 }
 
+/// The Kubernetes namespace of the fleet; the default of the configuration.
+const NAMESPACE: &str = "dynamo";
+
+/// What routers are told that a view of that Kubernetes namespace is of.
+fn origin(namespace: &str) -> String {
+    let mut discovery = Discovery {
+        source: DiscoverySource::Kubernetes,
+        ..Discovery::default()
+    };
+    discovery.kubernetes.namespace = namespace.to_owned();
+    discovery.origins(discovery.source).into_values().collect()
+}
+
+/// The Dynamo namespace `dynamo` of that Kubernetes namespace.
+fn seen(source: SourceId, namespace: &str) -> Fleet {
+    Fleet {
+        source,
+        graphs: Graphs::new([Graph::from("dynamo")], NamespaceMatch::Generation),
+        origins: [origin(namespace)].into(),
+    }
+}
+
 /// A controller replica: the real server over a hub that a test fills.
 struct Controller {
     hub: Arc<Hub>,
@@ -121,8 +144,7 @@ impl Controller {
             metrics,
         );
         let source = hub.add_source();
-        let graphs = Graphs::new([Graph::from("dynamo")], NamespaceMatch::Generation);
-        hub.set_fleet(&key(), Some(Fleet { source, graphs }));
+        hub.set_fleet(&key(), Some(seen(source, NAMESPACE)));
         hub.set_source_state(
             source,
             push::SourceState {
@@ -364,10 +386,11 @@ async fn requests_go_on_while_controllers_come_and_go() {
     traffic.stop().await;
 
     // A new process while nobody is there: the file, and the last view.
-    until("the view is kept", || {
-        ground.file("state").join("pushed-view").exists()
-    })
-    .await;
+    // It is written now and then.
+    let begun = Instant::now();
+    while begins_with(&ground, NAMESPACE).await != 4 {
+        assert!(begun.elapsed() < PATIENCE, "the view is not kept");
+    }
     controller.stop().await;
     let again = Router::start(first.strip_prefix(LOGGING).unwrap()).await;
     again.settle(4).await;
@@ -378,6 +401,180 @@ async fn requests_go_on_while_controllers_come_and_go() {
     traffic.goes_on().await;
     traffic.stop().await;
     assert!(router.stop().await && again.stop().await && local.stop().await);
+}
+
+/// The first line of the kept view: what it is of.
+fn kept(ground: &Ground) -> String {
+    let file = std::fs::read(ground.file("state").join("pushed-view")).unwrap_or_default();
+    let line = file.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    String::from_utf8_lossy(line).into_owned()
+}
+
+fn is_kept_for(ground: &Ground, namespace: &str) -> bool {
+    kept(ground).ends_with(&format!(" {}", Digest::of(origin(namespace).as_bytes())))
+}
+
+/// Workers that a process begins with whose configuration names that Kubernetes namespace.
+async fn begins_with(ground: &Ground, namespace: &str) -> usize {
+    let tasks = Tasks::new();
+    let settings = Settings {
+        // Nobody is there.
+        port: 1,
+        origins: vec![origin(namespace)],
+        ..ground.settings()
+    };
+    let (_to_settings, settings) = watch::channel(Some(settings));
+    let (_to_report, report) = watch::channel(Report::default());
+    let client = Client::spawn(&tasks.spawner(), settings, report, &Registry::new()).unwrap();
+    client
+        .status()
+        .wait_for(|status| status.last_error.is_some())
+        .await;
+    let workers = client.pushed().load().view.workers.len();
+    tasks.drain(PATIENCE, std::future::pending()).await;
+    workers
+}
+
+#[tokio::test]
+async fn a_configuration_that_names_another_fleet_ends_the_one_before_at_once() {
+    let (sim, store) = fleet(1).await;
+    let frontend = format!("http://{}", sim.frontends()[0]);
+    let local = Router::before(&sim, &store, "").await;
+    let view = FleetView::clone(&local.serving.app.fleet.view());
+    let mut fewer = view.clone();
+    let gone = fewer.workers.keys().next_back().unwrap().clone();
+    fewer.workers.remove(&gone);
+    let ground = Ground::new();
+    let document = |generation: i64, namespace: &str| {
+        let text = document(&ground, &frontend, generation, "body_limit: 64KiB");
+        text.replace(
+            "{source: controller}",
+            &format!("{{source: controller, kubernetes: {{namespace: {namespace}}}}}"),
+        )
+    };
+    let first = document(1, NAMESPACE);
+    let controller = Controller::start(&ground, [127, 0, 0, 1], 1, (1, &first), &view).await;
+    let router = Router::start(first.strip_prefix(LOGGING).unwrap()).await;
+    router.settle(4).await;
+    until("the view is kept", || is_kept_for(&ground, NAMESPACE)).await;
+    assert_eq!(begins_with(&ground, NAMESPACE).await, 4);
+    let app = &router.serving.app;
+
+    // Another source, which takes its time to list.
+    let hub = &controller.hub;
+    let other = hub.add_source();
+    hub.set_fleet(&key(), Some(seen(other, "other")));
+    hub.set_config(&key(), 2, &document(2, "other"));
+    until("nobody of the fleet before is routed to", || {
+        app.fleet.view().workers.is_empty()
+    })
+    .await;
+    let answer = ask(router.clients(), post(), chat(MODEL, true).to_string()).await;
+    assert_eq!(
+        answer.status,
+        StatusCode::SERVICE_UNAVAILABLE,
+        "{}",
+        answer.text()
+    );
+    until("the configuration is acknowledged, and no view", || {
+        controller
+            .session()
+            .is_some_and(|session| session.config == controller.hub.config(&key()) && session.view.is_none())
+    })
+    .await;
+    let status = router.admin("/admin/status").await;
+    assert_eq!(status["discovery"]["synced"], false, "{status}");
+    // What the source before still finds is nobody's.
+    controller.view(&fewer);
+    // Longer than from one look at what is to be kept to the next.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    assert!(app.fleet.view().workers.is_empty() && is_kept_for(&ground, NAMESPACE));
+    assert_eq!(begins_with(&ground, "other").await, 0);
+
+    // Its first list.
+    let state = push::SourceState {
+        kind: "kubernetes".to_owned(),
+        connected: true,
+        synced: true,
+        ..push::SourceState::default()
+    };
+    hub.set_source_state(other, state);
+    hub.set_view(other, &fewer);
+    until("the new fleet is seen", || app.fleet.view().workers.len() == 3).await;
+    until("the view is acknowledged", || controller.acknowledged()).await;
+    until("the view is kept for what it is of", || {
+        is_kept_for(&ground, "other")
+    })
+    .await;
+    assert_eq!(begins_with(&ground, "other").await, 3);
+    assert_eq!(begins_with(&ground, NAMESPACE).await, 0);
+
+    // And back: the view is there before the configuration, and no request fails.
+    let traffic = Traffic::start(router.clients());
+    traffic.goes_on().await;
+    hub.set_view(controller.source, &view);
+    hub.set_fleet(&key(), Some(seen(controller.source, NAMESPACE)));
+    until("the view is ahead", || app.fleet.status().stale).await;
+    assert_eq!(app.fleet.view().workers.len(), 3);
+    traffic.goes_on().await;
+    hub.set_config(&key(), 3, &document(3, NAMESPACE));
+    router.settle(4).await;
+    until("the view is acknowledged again", || controller.acknowledged()).await;
+    traffic.goes_on().await;
+    traffic.stop().await;
+    assert!(router.stop().await && local.stop().await);
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn a_router_that_reads_its_fleet_itself_reports_what_it_refuses() {
+    let (sim, store) = fleet(1).await;
+    let ground = Ground::new();
+    let local = config(&store, &[format!("http://{}", sim.frontends()[0])], "");
+    let text = format!(
+        "{local}{}",
+        ground.section(1).replace(", upstream: kubernetes", "")
+    );
+    let controller = Controller::start(
+        &ground,
+        [127, 0, 0, 1],
+        1,
+        (1, &format!("{LOGGING}{text}")),
+        &FleetView::default(),
+    )
+    .await;
+    controller.hub.set_fleet(&key(), None);
+    let router = Router::start(&text).await;
+    router.settle(4).await;
+    until("the fleet is reported", || {
+        controller
+            .report()
+            .is_some_and(|report| report.local_fleet.as_ref().is_some_and(|fleet| fleet.decode == 2))
+    })
+    .await;
+    assert_eq!(controller.report().unwrap().local_refused, []);
+    let bad = store.path().join("v1/instances/dynamo%2Fdecode%2Fgenerate%2F77");
+    std::fs::write(&bad, "{").unwrap();
+    until("what is refused is reported", || {
+        controller.report().is_some_and(|report| {
+            let told: Vec<(&str, u64)> = report
+                .local_refused
+                .iter()
+                .map(|refused| (refused.kind.as_str(), refused.count))
+                .collect();
+            told == [("malformed", 1)]
+        })
+    })
+    .await;
+    std::fs::remove_file(&bad).unwrap();
+    until("and that it is mended", || {
+        controller
+            .report()
+            .is_some_and(|report| report.local_refused.is_empty())
+    })
+    .await;
+    assert!(router.stop().await);
+    controller.stop().await;
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use continuum_fleet::EventKind;
 
 use super::Finding;
 use crate::status::{
-    facts::{Facts, Fleet, Verdict},
+    facts::{Facts, Verdict},
     limits::MAX_NAMED,
 };
 
@@ -23,9 +23,8 @@ pub(super) fn degraded(facts: &Facts, fleet: Reason) -> Finding {
             "routers run with an older config, since the present one was rejected".to_owned(),
         ));
     }
-    if let Fleet::Pushed { refused, .. } = &facts.fleet
-        && !refused.is_empty()
-    {
+    let refused = facts.refused();
+    if !refused.is_empty() {
         let kinds: Vec<String> = refused
             .iter()
             .map(|(kind, count)| format!("{count} {}", refusal(kind)))

@@ -1,6 +1,9 @@
 //! What the facts say of single routers and of the fleet.
 
+use std::collections::BTreeMap;
+
 use continuum_crds::conditions::Reason;
+use continuum_fleet::{EventKind, Refused};
 use continuum_messages::push;
 
 use super::Finding;
@@ -65,6 +68,29 @@ impl Facts {
                 router.view.is_some() && (router.view == *view || router.view_age <= VIEW_MAX_AGE)
             }
             Fleet::NotWatched | Fleet::Off | Fleet::Local { .. } => true,
+        }
+    }
+
+    /// What is kept out of the fleet, or is in it as it was before; of routers that read it themselves, the one that
+    /// refuses most of a kind speaks for that kind.
+    pub(super) fn refused(&self) -> Refused {
+        match &self.fleet {
+            Fleet::NotWatched | Fleet::Off => Refused::default(),
+            Fleet::Pushed { refused, .. } => refused.clone(),
+            Fleet::Local { .. } => {
+                let mut most: BTreeMap<EventKind, u64> = BTreeMap::new();
+                for told in self.reports().flat_map(|report| &report.local_refused) {
+                    let known = EventKind::ALL.into_iter().find(|kind| kind.as_str() == told.kind);
+                    // A newer router knows more kinds.
+                    let of_kind = most.entry(known.unwrap_or(EventKind::Unsupported)).or_default();
+                    *of_kind = told.count.max(*of_kind);
+                }
+                let mut refused = Refused::default();
+                for (kind, count) in most {
+                    refused.add(kind, count);
+                }
+                refused
+            }
         }
     }
 

@@ -252,6 +252,10 @@ const CASES: &[(Reason, Change)] = &[
             refused.add(EventKind::Duplicate, 2);
         }
     }),
+    (Reason::RecordsRefused, |facts| {
+        local(facts);
+        report(facts).local_refused = vec![records("duplicate", 1)];
+    }),
     (Reason::NoModels, |facts| counts_of(facts).models = 0),
     (Reason::ModelsWithoutPair, |facts| {
         counts_of(facts).unpaired_models = vec!["m".to_owned()];
@@ -270,6 +274,38 @@ const CASES: &[(Reason, Change)] = &[
         report(facts).pending = vec!["server.bind_address".to_owned()];
     }),
 ];
+
+fn records(kind: &str, count: u64) -> push::RefusedRecords {
+    push::RefusedRecords {
+        kind: kind.to_owned(),
+        count,
+    }
+}
+
+#[test]
+fn what_routers_refuse_themselves_is_said_once_with_its_count() {
+    let mut facts = well();
+    local(&mut facts);
+    let told = [
+        vec![records("over_capacity", 7), records("malformed", 1)],
+        // Another moment of the same fleet, and a kind that this version does not know.
+        vec![records("over_capacity", 9), records("of_tomorrow", 2)],
+    ];
+    for (router, told) in facts.routers.iter_mut().zip(told) {
+        router.report.as_mut().unwrap().local_refused = told;
+    }
+    let merged = of(&facts);
+    let found = merged
+        .status
+        .conditions
+        .iter()
+        .find(|found| found.type_ == "Degraded");
+    let message = found.unwrap().message.clone();
+    for said in ["9 beyond a cap", "1 malformed", "2 unknown"] {
+        assert!(message.contains(said), "{message}");
+    }
+    assert!(!message.contains('7'), "{message}");
+}
 
 #[test]
 fn each_condition_is_what_it_is_for_each_reason() {

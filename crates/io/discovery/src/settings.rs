@@ -1,6 +1,6 @@
 //! What the config asks of discovery, in the terms of sources. What a change of it means is `continuum_config::plan`.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use continuum_config::{
     Config,
@@ -51,7 +51,11 @@ pub(crate) enum Place {
         fleet: pods::Settings,
     },
     /// Controllers watch this kind and push the view.
-    Controller(SourceKind),
+    Controller {
+        upstream: SourceKind,
+        /// What a view must be of, for each namespace.
+        origins: BTreeMap<Graph, String>,
+    },
 }
 
 impl Settings {
@@ -76,11 +80,18 @@ impl Settings {
                 let upstream = config
                     .controller
                     .as_ref()
-                    .and_then(|controller| controller.upstream);
-                Place::Controller(match upstream {
-                    Some(Upstream::KubernetesPods) => SourceKind::KubernetesPods,
-                    Some(Upstream::Kubernetes) | None => SourceKind::Kubernetes,
-                })
+                    .and_then(|controller| controller.upstream)
+                    .unwrap_or(Upstream::Kubernetes);
+                let origins = discovery.origins(upstream.source()).into_iter();
+                Place::Controller {
+                    upstream: match upstream {
+                        Upstream::KubernetesPods => SourceKind::KubernetesPods,
+                        Upstream::Kubernetes => SourceKind::Kubernetes,
+                    },
+                    origins: origins
+                        .map(|(name, origin)| (Graph::from(name.as_str()), origin))
+                        .collect(),
+                }
             }
         };
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -107,14 +118,14 @@ impl Settings {
             Place::File { .. } => SourceKind::File,
             Place::Kubernetes { .. } => SourceKind::Kubernetes,
             Place::KubernetesPods { .. } => SourceKind::KubernetesPods,
-            Place::Controller(_) => SourceKind::Controller,
+            Place::Controller { .. } => SourceKind::Controller,
         }
     }
 
     /// What the records of the source can tell.
     pub(crate) const fn signals(&self) -> Signals {
         match &self.place {
-            Place::Controller(upstream) => upstream.signals(),
+            Place::Controller { upstream, .. } => upstream.signals(),
             Place::Etcd { .. }
             | Place::File { .. }
             | Place::Kubernetes { .. }
@@ -125,7 +136,7 @@ impl Settings {
     /// What the controllers watch, where they push the view.
     pub(crate) const fn upstream(&self) -> Option<SourceKind> {
         match &self.place {
-            Place::Controller(upstream) => Some(*upstream),
+            Place::Controller { upstream, .. } => Some(*upstream),
             Place::Etcd { .. }
             | Place::File { .. }
             | Place::Kubernetes { .. }
@@ -138,7 +149,7 @@ impl Settings {
         match &self.place {
             Place::Etcd { .. } => cfg!(feature = "etcd"),
             Place::Kubernetes { .. } | Place::KubernetesPods { .. } => cfg!(feature = "kubernetes"),
-            Place::File { .. } | Place::Controller(_) => true,
+            Place::File { .. } | Place::Controller { .. } => true,
         }
     }
 
@@ -151,7 +162,7 @@ impl Settings {
         });
         match &self.place {
             Place::KubernetesPods { .. } => reducer.without_cards(),
-            Place::Etcd { .. } | Place::File { .. } | Place::Kubernetes { .. } | Place::Controller(_) => {
+            Place::Etcd { .. } | Place::File { .. } | Place::Kubernetes { .. } | Place::Controller { .. } => {
                 reducer
             }
         }
@@ -162,7 +173,7 @@ impl Settings {
         let place = match &self.place {
             Place::Etcd { endpoints, .. } => endpoints.join(","),
             Place::File { root } => root.display().to_string(),
-            Place::Controller(upstream) => upstream.as_str().to_owned(),
+            Place::Controller { upstream, .. } => upstream.as_str().to_owned(),
             Place::Kubernetes { namespace, .. } => namespace.clone(),
             // Pods do not say what they serve: records of other models are of another fleet.
             Place::KubernetesPods { namespace, fleet } => {
@@ -240,7 +251,7 @@ impl Settings {
             Place::File { .. }
             | Place::Kubernetes { .. }
             | Place::KubernetesPods { .. }
-            | Place::Controller(_) => None,
+            | Place::Controller { .. } => None,
         }
     }
 }

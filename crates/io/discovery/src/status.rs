@@ -47,11 +47,36 @@ impl Status {
     pub const fn ready(&self) -> bool {
         !self.enabled || !self.supported || self.first_sync || self.stale
     }
+
+    /// Whether it is known who is in the fleet that is configured now. While it is not, that a model is not served there
+    /// would be a guess.
+    #[must_use]
+    pub const fn listed(&self) -> bool {
+        !self.enabled || !self.supported || self.synced || self.stale
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fleet_is_listed_anew_when_another_one_is_configured() {
+        let before = Status {
+            enabled: true,
+            supported: true,
+            first_sync: true,
+            synced: true,
+            ..Status::default()
+        };
+        assert!(before.listed() && Status::default().listed());
+        let now = Status {
+            synced: false,
+            ..before
+        };
+        assert!(now.ready() && !now.listed());
+        assert!(Status { stale: true, ..now }.listed());
+    }
 
     #[test]
     fn ready_needs_a_list_once_or_a_kept_view() {

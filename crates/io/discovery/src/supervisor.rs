@@ -1,12 +1,12 @@
 //! Keeps one watcher running that serves the present config.
 
-use std::{future::pending, sync::Arc};
+use std::{collections::BTreeMap, future::pending, sync::Arc};
 
 use continuum_config::{
     Config,
     plan::{Reason, ViewOf, WatcherSwap, plan},
 };
-use continuum_fleet::{EventKind, view::FleetView};
+use continuum_fleet::{EventKind, ids::Graph, view::FleetView};
 use continuum_runtime::{
     backoff::Backoff,
     cell::Cell,
@@ -234,13 +234,22 @@ impl Supervisor {
             status.last_error = None;
             status.restarts += u64::from(!first);
         });
-        let (feed, task) = match (settings.upstream(), &self.pushed) {
-            (Some(_), Some(pushed)) => {
-                let pushed = pushed.clone();
-                (None, Some(self.follow_pushed(&settings, pushed, &swap.view)))
+        let (feed, task) = match (&settings.place, &self.pushed) {
+            (Place::Controller { origins, .. }, Some(pushed)) => {
+                let cleared = swap.view == ViewOf::Cleared;
+                (
+                    None,
+                    Some(self.follow_pushed(origins.clone(), pushed.clone(), cleared)),
+                )
             }
-            (Some(_), None) => (None, self.unsupported(&settings)),
-            (None, _) => {
+            (Place::Controller { .. }, None) => (None, self.unsupported(&settings)),
+            (
+                Place::Etcd { .. }
+                | Place::File { .. }
+                | Place::Kubernetes { .. }
+                | Place::KubernetesPods { .. },
+                _,
+            ) => {
                 let feed = self.feed(&settings, feed, swap.view).await;
                 let task = self.start(&settings, &feed);
                 (Some(feed), task)
@@ -371,7 +380,7 @@ impl Supervisor {
             Place::Kubernetes { .. } | Place::KubernetesPods { .. } => self.unsupported(settings),
             #[cfg(not(feature = "etcd"))]
             Place::Etcd { .. } => self.unsupported(settings),
-            Place::Controller(_) => self.unsupported(settings),
+            Place::Controller { .. } => self.unsupported(settings),
         }
     }
 
@@ -380,16 +389,18 @@ impl Supervisor {
         k8s::Settings::new(self.credentials.clone(), namespace.to_owned(), limits)
     }
 
-    /// Shows what controllers push. A view of another kind of source is not shown until theirs comes; among their own
-    /// they know which one is the present one.
-    fn follow_pushed(&self, settings: &Settings, pushed: watch::Receiver<Pushed>, view: &ViewOf) -> Task {
-        if *view == ViewOf::Cleared && self.status.load().pushed == 0 {
-            self.clear();
-        }
+    /// Shows what controllers push, as far as it is of what is configured.
+    fn follow_pushed(
+        &self,
+        origins: BTreeMap<Graph, String>,
+        pushed: watch::Receiver<Pushed>,
+        cleared: bool,
+    ) -> Task {
         let follower = pushed::Follower {
             fleet: Arc::clone(&self.fleet),
             status: Arc::clone(&self.status),
-            namespaces: settings.namespaces.clone(),
+            origins,
+            cleared,
             pushed,
         };
         self.spawner.spawn("discovery watcher", |stop| async move {

@@ -54,6 +54,8 @@ pub(crate) struct Hub {
     assembler: Assembler,
     peers: BTreeMap<SocketAddr, (Peer, Session)>,
     followed: Option<SocketAddr>,
+    /// The followed controller has told what its views are of since then.
+    origins_told: bool,
     /// The followed controller has announced another view than ours since then.
     behind: Option<Instant>,
     alone: Alone,
@@ -93,6 +95,7 @@ impl Hub {
             assembler: Assembler::new(),
             peers: BTreeMap::new(),
             followed: None,
+            origins_told: false,
             behind: None,
             alone: Alone::No,
             said: Said::new(SAID),

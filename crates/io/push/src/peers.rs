@@ -1,6 +1,6 @@
 //! Whom to follow: what is known of each session, and the rule that chooses one.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -17,6 +17,8 @@ pub(crate) struct Peer {
     pub(crate) leader: bool,
     /// It has a view.
     pub(crate) has_view: bool,
+    /// What the views of this session are of, as it told last.
+    pub(crate) origins: Arc<[String]>,
     /// When it spoke last; `None` while the session is not up.
     pub(crate) heard: Option<Instant>,
     /// By which routers spread over controllers that are equal otherwise.
@@ -24,11 +26,12 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) const fn new(tie: u32) -> Self {
+    pub(crate) fn new(tie: u32) -> Self {
         Self {
             replica: String::new(),
             leader: false,
             has_view: false,
+            origins: Arc::default(),
             heard: None,
             tie,
         }

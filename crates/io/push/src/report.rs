@@ -1,5 +1,6 @@
 //! What a router tells every controller about itself.
 
+use continuum_fleet::Refused;
 use continuum_messages::{
     ConfigId, ViewId,
     limits::{MAX_POOLS, MAX_REPORT_TEXT_BYTES, MAX_REPORT_TEXTS},
@@ -27,6 +28,8 @@ pub struct Report {
     pub in_flight: u64,
     /// For a router that reads its fleet itself: how that fares, and what is there.
     pub local: Option<(Source, Counts)>,
+    /// The same for what is kept out of that fleet, or is in it as it was before.
+    pub local_refused: Refused,
     /// Base names of the fleet that clients can ask for now; `None` before the first look.
     pub served_models: Option<u32>,
     /// Base names with workers that no healthy frontend lists.
@@ -132,6 +135,14 @@ impl Report {
             local_fleet,
             served_models: self.served_models,
             unlisted_models: texts(&self.unlisted_models),
+            local_refused: self
+                .local_refused
+                .iter()
+                .map(|(kind, count)| push::RefusedRecords {
+                    kind: kind.as_str().to_owned(),
+                    count,
+                })
+                .collect(),
         }
     }
 }
@@ -144,6 +155,7 @@ impl Source {
             synced: self.synced,
             stale: self.stale,
             last_error: self.last_error.as_deref().map(short).unwrap_or_default(),
+            origins: Vec::new(),
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use continuum_config::{Config, model::DiscoverySource};
+use continuum_config::{
+    Config,
+    model::{DiscoverySource, Upstream},
+};
 
 /// How the controllers are reached, and what is wanted of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,8 +22,9 @@ pub struct Settings {
     pub views: bool,
     /// Where the last view is kept.
     pub state_dir: Option<PathBuf>,
-    /// What a kept view must have been made for to be used.
-    pub scope: String,
+    /// What a view must be of to be this router's, one line for each Dynamo namespace and in order: see
+    /// `continuum_config::model::Discovery::origins`.
+    pub origins: Vec<String>,
 }
 
 impl Settings {
@@ -30,9 +34,7 @@ impl Settings {
         let controller = config.controller.as_ref()?;
         let dynamo = &config.dynamo;
         let discovery = &dynamo.discovery;
-        let upstream = controller
-            .upstream
-            .map_or("", |upstream| upstream.source().as_str());
+        let upstream = controller.upstream.unwrap_or(Upstream::Kubernetes);
         Some(Self {
             host: controller.endpoint.host.to_string(),
             port: controller.endpoint.port,
@@ -40,12 +42,7 @@ impl Settings {
             token_file: controller.token_file.clone(),
             views: dynamo.enabled && discovery.source == DiscoverySource::Controller,
             state_dir: dynamo.state_dir.clone(),
-            scope: format!(
-                "{upstream} {} {:?} {}",
-                discovery.kubernetes.namespace,
-                discovery.namespace_match,
-                discovery.namespaces().join(",")
-            ),
+            origins: discovery.origins(upstream.source()).into_values().collect(),
         })
     }
 

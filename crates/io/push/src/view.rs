@@ -1,5 +1,7 @@
 //! What the followed controller has told.
 
+use std::sync::Arc;
+
 use continuum_fleet::view::FleetView;
 use continuum_messages::{ConfigId, ViewId};
 
@@ -14,6 +16,8 @@ pub struct Pushed {
     pub id: Option<ViewId>,
     /// The view.
     pub view: FleetView,
+    /// What the view is of, as the controller told it; empty for one that does not tell.
+    pub origins: Arc<[String]>,
     /// The view was kept by an earlier process, and no controller has confirmed it.
     pub kept: bool,
     /// How the controller's source fares; `None` before it was told.
@@ -26,7 +30,7 @@ impl PartialEq for Pushed {
     /// The number stands for the content.
     fn eq(&self, other: &Self) -> bool {
         let parts = |of: &Self| (of.number, of.id, of.kept, of.followed);
-        parts(self) == parts(other) && self.source == other.source
+        parts(self) == parts(other) && self.source == other.source && self.origins == other.origins
     }
 }
 

@@ -76,6 +76,16 @@ impl Session {
         self.tell(Told::Heartbeat(beat)).await;
     }
 
+    async fn source(&self, origin: &str) {
+        self.tell(Told::Source(SourceState {
+            connected: true,
+            synced: true,
+            origins: vec![origin.to_owned()],
+            ..SourceState::default()
+        }))
+        .await;
+    }
+
     async fn view(&self, published: &Arc<Published>) {
         for part in published.full() {
             self.tell(Told::View(part)).await;
@@ -160,17 +170,21 @@ impl Rig {
             token_file: self.folder.path().join("token"),
             views: true,
             state_dir: None,
-            scope: String::new(),
+            origins: vec!["here".to_owned()],
         }
     }
 
     fn client(&self, tasks: &Tasks, registry: &Registry, hosts: &[u8]) -> Client {
+        self.client_with(tasks, registry, hosts, self.settings())
+    }
+
+    fn client_with(&self, tasks: &Tasks, registry: &Registry, hosts: &[u8], settings: Settings) -> Client {
         let addresses: Vec<SocketAddr> = hosts.iter().map(|host| self.address(*host)).collect();
         let lookup: Lookup = Arc::new(move |_, _| {
             let addresses = addresses.clone();
             Box::pin(async move { Ok(addresses) })
         });
-        let (settings, wanted) = watch::channel(Some(self.settings()));
+        let (settings, wanted) = watch::channel(Some(settings));
         let (report, told) = watch::channel(Report::default());
         let client = Client::spawn_with(&tasks.spawner(), wanted, told, registry, lookup).unwrap();
         // For the life of the process: what changes nothing need not be held.
@@ -363,6 +377,7 @@ async fn a_configuration_must_be_what_its_identity_says() {
         synced: true,
         stale: false,
         last_error: "x".repeat(10_000),
+        origins: Vec::new(),
     }))
     .await;
     let update = updates.wait_for(Option::is_some).await.unwrap().clone().unwrap();
@@ -375,4 +390,106 @@ async fn a_configuration_must_be_what_its_identity_says() {
     let error = told.source.clone().unwrap().last_error.unwrap();
     assert_eq!(error.len(), crate::limits::MAX_ERROR_BYTES);
     tasks.drain(PATIENCE, std::future::pending()).await;
+}
+
+#[tokio::test]
+async fn a_view_is_of_what_its_controller_said_before_it() {
+    let (rig, tasks, registry) = (Rig::new(), Tasks::new(), Registry::new());
+    let (mut one, mut two) = (rig.controller(1), rig.controller(2));
+    let client = rig.client(&tasks, &registry, &[1, 2]);
+    let (mut one, mut two) = (next(&mut one).await, next(&mut two).await);
+    let (pushed, view) = (client.pushed(), published(3));
+    let of = |origin: &'static str| {
+        let pushed = Arc::clone(&pushed);
+        async move {
+            pushed
+                .wait_for(|pushed| *pushed.origins == [origin.to_owned()])
+                .await
+        }
+    };
+    one.hello().await;
+    one.welcome("one").await;
+    one.follow().await;
+    one.source("there").await;
+    one.view(&view).await;
+    let first = of("there").await;
+    assert_eq!(first.view.workers.len(), 3);
+
+    // The next fleet has the same content: its view is not sent, the heartbeat says that it is that.
+    one.source("here").await;
+    one.beat(Some(view.id)).await;
+    assert_eq!(of("here").await.number, first.number);
+    // And another one.
+    let other = published(5);
+    one.source("elsewhere").await;
+    one.view(&other).await;
+    assert_eq!(of("elsewhere").await.view.workers.len(), 5);
+
+    // Of a controller that is followed since now, nothing is known before it says it.
+    two.hello().await;
+    two.welcome("two").await;
+    drop(one);
+    two.follow().await;
+    two.beat(Some(other.id)).await;
+    // What is told in order is acted on in order.
+    two.tell(Told::Config(ConfigUpdate {
+        id: Some(ConfigId::of(1, "a").into()),
+        text: "a".to_owned(),
+    }))
+    .await;
+    client.updates().wait_for(Option::is_some).await.unwrap();
+    assert_eq!(*pushed.load().origins, ["elsewhere".to_owned()]);
+    two.source("here").await;
+    two.beat(Some(other.id)).await;
+    of("here").await;
+    tasks.drain(PATIENCE, std::future::pending()).await;
+}
+
+#[tokio::test]
+async fn a_process_does_not_begin_with_the_view_of_another_fleet() {
+    let (rig, registry) = (Rig::new(), Registry::new());
+    let settings = |origin: &str| Settings {
+        state_dir: Some(rig.folder.path().join("state")),
+        origins: vec![origin.to_owned()],
+        ..rig.settings()
+    };
+    // Nobody listens: what there is comes from the file.
+    let begin = |tasks: &Tasks, registry: &Registry, origin: &str| {
+        let client = rig.client_with(tasks, registry, &[9], settings(origin));
+        async move {
+            client
+                .status()
+                .wait_for(|status| status.last_error.is_some())
+                .await;
+            client.pushed().load()
+        }
+    };
+    let tasks = Tasks::new();
+    let mut one = rig.controller(1);
+    let client = rig.client_with(&tasks, &registry, &[1], settings("one"));
+    let mut one = next(&mut one).await;
+    one.hello().await;
+    one.welcome("one").await;
+    one.follow().await;
+    one.source("one").await;
+    one.view(&published(3)).await;
+    client.pushed().wait_for(|pushed| pushed.id.is_some()).await;
+    let file = rig.folder.path().join("state/pushed-view");
+    let written = async {
+        while !file.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, written).await.unwrap();
+    tasks.drain(PATIENCE, std::future::pending()).await;
+    for (origin, workers) in [("one", 3), ("two", 0), ("one", 3)] {
+        let tasks = Tasks::new();
+        let begun = begin(&tasks, &Registry::new(), origin).await;
+        assert_eq!(
+            (begun.view.workers.len(), begun.kept),
+            (workers, workers > 0),
+            "{origin}"
+        );
+        tasks.drain(PATIENCE, std::future::pending()).await;
+    }
 }

@@ -19,6 +19,7 @@ impl Hub {
             self.order(before, Orders::default());
             self.followed = chosen;
             self.behind = None;
+            self.origins_told = false;
             self.assembler.interrupt();
             self.ask(false);
             let name = chosen.and_then(|address| known.get(&address));

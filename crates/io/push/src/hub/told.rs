@@ -31,6 +31,7 @@ impl Hub {
                 peer.replica = cut(&welcome.replica);
                 peer.leader = welcome.leader;
                 peer.has_view = false;
+                peer.origins = Arc::default();
                 tracing::info!(
                     replica = peer.replica,
                     leader = peer.leader,
@@ -55,6 +56,11 @@ impl Hub {
             Event::Told(told) => {
                 peer.heard = Some(Instant::now());
                 peer.has_view |= matches!(*told, Told::View(_));
+                if let Told::Source(state) = &*told {
+                    // Of an unfollowed one as well: an update that is under way there is of this.
+                    peer.origins = state.origins.as_slice().into();
+                    self.origins_told |= followed;
+                }
                 match *told {
                     Told::Heartbeat(heartbeat) => self.heartbeat(address, &heartbeat),
                     Told::View(part) if followed => self.view(part),
@@ -82,11 +88,13 @@ impl Hub {
             return;
         }
         let Some(announced) = announced else { return };
+        // Until it has told what its views are of, an equal content only says that what is there is the present one.
+        let origins = self.origins_told.then(|| self.origins_of(address));
         if self.assembler.id() == Some(announced) {
-            self.confirmed(announced);
+            self.confirmed(announced, origins);
         } else if self.assembler.rename(announced) {
             self.out.metrics.update(Kind::Resumed);
-            self.confirmed(announced);
+            self.confirmed(announced, origins);
         } else {
             // An update is on its way, as a rule.
             let since = *self.behind.get_or_insert_with(Instant::now);
@@ -97,8 +105,15 @@ impl Hub {
         }
     }
 
-    /// The view that this router has is the present one.
-    fn confirmed(&mut self, id: ViewId) {
+    fn origins_of(&self, address: SocketAddr) -> Arc<[String]> {
+        self.peers
+            .get(&address)
+            .map(|(peer, _)| Arc::clone(&peer.origins))
+            .unwrap_or_default()
+    }
+
+    /// The view that this router has is the present one, of these origins if they are known.
+    fn confirmed(&mut self, id: ViewId, origins: Option<Arc<[String]>>) {
         self.behind = None;
         {
             let mut have = self.shared.lock();
@@ -107,11 +122,15 @@ impl Hub {
             have.stale = false;
         }
         let pushed = self.out.pushed.read();
-        if pushed.id != Some(id) || pushed.kept {
+        let elsewhere = origins.filter(|origins| *origins != pushed.origins);
+        if pushed.id != Some(id) || pushed.kept || elsewhere.is_some() {
             drop(pushed);
             self.out.pushed.update(|pushed| {
                 pushed.id = Some(id);
                 pushed.kept = false;
+                if let Some(origins) = elsewhere {
+                    pushed.origins = origins;
+                }
             });
         }
     }
@@ -126,6 +145,10 @@ impl Hub {
                 self.out
                     .metrics
                     .update(if whole.full { Kind::Full } else { Kind::Delta });
+                let origins = self
+                    .followed
+                    .map(|address| self.origins_of(address))
+                    .unwrap_or_default();
                 let same = self
                     .out
                     .pushed
@@ -138,9 +161,10 @@ impl Hub {
                         pushed.view = whole.view;
                         pushed.id = Some(whole.id);
                         pushed.kept = false;
+                        pushed.origins = Arc::clone(&origins);
                     });
                 }
-                self.confirmed(whole.id);
+                self.confirmed(whole.id, Some(origins));
             }
             Err(error) => {
                 self.failed(&Error::View(error));

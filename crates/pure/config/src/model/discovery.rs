@@ -1,6 +1,10 @@
 //! Where workers are found.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Duration,
+};
 
 use continuum_fleet::graphs;
 use schemars::JsonSchema;
@@ -43,6 +47,34 @@ impl Discovery {
         } else {
             many.iter().map(String::as_str).collect()
         }
+    }
+
+    /// For each Dynamo namespace that is configured for this Kubernetes source, what its workers are found by, in one
+    /// line: two configurations with an equal line see the same workers of it. Controllers tell routers these lines,
+    /// so a change of their form is a change of what is said between the two.
+    #[must_use]
+    pub fn origins(&self, source: DiscoverySource) -> BTreeMap<String, String> {
+        let kubernetes = &self.kubernetes;
+        let line = |name: &str| {
+            let place = [
+                source.as_str(),
+                &kubernetes.namespace,
+                self.namespace_match.of_fleet().as_str(),
+                name,
+            ];
+            if source == DiscoverySource::KubernetesPods {
+                serde_json::json!([place, kubernetes.model, kubernetes.models_of(name)]).to_string()
+            } else {
+                // Cards tell the models.
+                serde_json::json!(place).to_string()
+            }
+        };
+        let names = if kubernetes.dynamo_namespaces.is_empty() {
+            std::slice::from_ref(&kubernetes.dynamo_namespace)
+        } else {
+            kubernetes.dynamo_namespaces.as_slice()
+        };
+        names.iter().map(|name| (name.clone(), line(name))).collect()
     }
 
     /// How the source in use waits before it connects again.
@@ -277,6 +309,18 @@ impl Default for Kubernetes {
     }
 }
 
+impl Kubernetes {
+    /// Component and model of what a Dynamo namespace serves.
+    pub(crate) fn models_of(&self, name: &str) -> BTreeSet<(&str, &str)> {
+        let holds = |model: &&KubernetesModel| model.dynamo_namespace.as_deref().is_none_or(|of| of == name);
+        self.models
+            .iter()
+            .filter(holds)
+            .map(|model| (model.component.as_str(), model.model.as_str()))
+            .collect()
+    }
+}
+
 /// The model that the pods of one component serve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -331,5 +375,71 @@ impl Default for DiscoveryLimits {
             max_resources: 16_384,
             max_resource_bytes: 256 << 20,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn discovery(text: &str) -> Discovery {
+        serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn of(text: &str, source: DiscoverySource) -> Vec<String> {
+        discovery(text).origins(source).into_values().collect()
+    }
+
+    fn kubernetes(text: &str) -> Vec<String> {
+        of(text, DiscoverySource::Kubernetes)
+    }
+
+    fn pods(text: &str) -> Vec<String> {
+        of(text, DiscoverySource::KubernetesPods)
+    }
+
+    #[test]
+    fn a_namespaces_line_says_all_that_its_workers_are_found_by_and_no_more() {
+        // Routers and controllers of different releases compare them: the form does not change by accident.
+        assert_eq!(
+            kubernetes("{}"),
+            [r#"["kubernetes","dynamo","generation","dynamo"]"#]
+        );
+        assert_eq!(
+            pods(
+                r#"{"kubernetes":{"namespace":"x","models":[{"component":"b","model":"m"},{"component":"a","model":"n"}]}}"#
+            ),
+            [r#"[["kubernetes_pods","x","generation","dynamo"],null,[["a","n"],["b","m"]]]"#]
+        );
+        let base = r#"{"kubernetes":{"model":"m","dynamo_namespaces":["a","b"]}}"#;
+        let same = [
+            r#"{"kubernetes":{"model":"m","dynamo_namespaces":["b","a"]}}"#,
+            r#"{"source":"controller","kubernetes":{"model":"m","dynamo_namespaces":["a","b"],"watch_reconnect_backoff":{"initial":"9s"}}}"#,
+        ];
+        let other = [
+            r#"{"kubernetes":{"namespace":"x","model":"m","dynamo_namespaces":["a","b"]}}"#,
+            r#"{"namespace_match":"exact","kubernetes":{"model":"m","dynamo_namespaces":["a","b"]}}"#,
+            r#"{"kubernetes":{"model":"m","dynamo_namespaces":["c","d"]}}"#,
+        ];
+        for how in [kubernetes, pods] as [fn(&str) -> Vec<String>; 2] {
+            for text in same {
+                assert_eq!(how(text), how(base), "{text}");
+            }
+            for text in other {
+                assert!(how(text).iter().all(|line| !how(base).contains(line)), "{text}");
+            }
+        }
+        assert!(kubernetes(base).iter().all(|line| !pods(base).contains(line)));
+        let model = r#"{"kubernetes":{"model":"n","dynamo_namespaces":["a","b"]}}"#;
+        assert_eq!(kubernetes(model), kubernetes(base), "cards tell the models");
+        assert_ne!(pods(model), pods(base));
+        // What is given to one namespace leaves the other's line alone.
+        let of_b = r#"{"kubernetes":{"dynamo_namespaces":["a","b"],"models":[{"component":"w","model":"MODEL","dynamo_namespace":"b"},{"component":"w","model":"m","dynamo_namespace":"a"}]}}"#;
+        let (one, two) = (
+            pods(&of_b.replace("MODEL", "one")),
+            pods(&of_b.replace("MODEL", "two")),
+        );
+        assert_eq!(one.first(), two.first());
+        assert_ne!(one.last(), two.last());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{Config, Discovery, DiscoverySource, Kubernetes, KubernetesModel, Upstream};
+use crate::model::{Config, Discovery, DiscoverySource, Kubernetes, Upstream};
 
 /// A watcher to stop, a watcher to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,16 +176,8 @@ fn models_differ(old: &Kubernetes, new: &Kubernetes) -> bool {
         }
     };
     let (before, after) = (names(old), names(new));
-    let mapping = |of: &Kubernetes, name: &str| -> BTreeSet<(String, String)> {
-        let holds = |model: &&KubernetesModel| model.dynamo_namespace.as_deref().is_none_or(|of| of == name);
-        of.models
-            .iter()
-            .filter(holds)
-            .map(|model| (model.component.clone(), model.model.clone()))
-            .collect()
-    };
     old.model != new.model
         || before
             .intersection(&after)
-            .any(|name| mapping(old, name) != mapping(new, name))
+            .any(|name| old.models_of(name) != new.models_of(name))
 }
