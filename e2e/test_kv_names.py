@@ -21,7 +21,7 @@ def fleet(version, folder):
     found = fleets.Fleet(version, folder / "fleet")
     for _ in range(3):
         found.start_bindings_worker(adapters=[ADAPTER])
-    found.start_frontend()
+    found.start_frontend("--enable-anthropic-api")
     yield found.settle()
     found.stop()
 
@@ -197,3 +197,38 @@ def test_a_speculative_head_makes_the_next_token_part_of_a_blocks_name(version, 
         assert router.metric("continuum_dynamo_kv_events_total", result="unscored_worker") == 0
     finally:
         fleet.stop()
+
+
+SYSTEM = "You answer in one word. "
+DIALECTS = {
+    "responses": ("/v1/responses", lambda words: {"input": words, "instructions": SYSTEM * 8, "max_output_tokens": 2}),
+    "responses-turns": ("/v1/responses", lambda words: {
+        "input": [{"role": "user", "content": words}, {"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Why?"}],
+        "instructions": SYSTEM * 8, "max_output_tokens": 2}),
+    "messages": ("/v1/messages", lambda words: {
+        "system": SYSTEM * 8, "messages": [{"role": "user", "content": words}], "max_tokens": 2}),
+    "messages-turns": ("/v1/messages", lambda words: {
+        "system": SYSTEM * 8, "max_tokens": 2,
+        "messages": [{"role": "user", "content": words}, {"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Why?"}]}),
+}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_other_dialects_are_chats_to_the_workers_and_are_not_scored_here(router, fleet, dialect):
+    """The router pins no other dialect, so it scores none. A frontend makes the chat of it that one would expect."""
+    path, body = DIALECTS[dialect]
+    words, worker, before = question(), fleet.workers[0].instance, stored(router)
+    body = {"model": MODEL} | body(words)
+    pinned = {"x-dynamo-worker-instance-id": str(worker)}
+    answer = httpx.post(f"{fleet.frontends[0].url}{path}", json=body, headers=pinned, timeout=30)
+    assert answer.status_code == 200, answer.text
+    eventually(lambda: stored(router) > before, 10, "the blocks are in the index")
+    messages = [{"role": "system", "content": SYSTEM * 8}, {"role": "user", "content": words}]
+    if dialect.endswith("turns"):
+        messages += [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Why?"}]
+    equal = held(router, chat(messages=messages))[worker]
+    assert equal == asked(fleet, worker)["tokens"] // BLOCK, (equal, asked(fleet, worker))
+    scored_before = results(router, "overlap", "no_overlap")
+    relayed = httpx.post(f"{router.url}{path}", json=body, timeout=30)
+    assert relayed.status_code in (404, 503), relayed.text
+    assert results(router, "overlap", "no_overlap") == scored_before
