@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# install-templates.sh   Chat templates of widely used open models, as their authors publish them, for the tests that compare renderings.
+# install-templates.sh   Chat templates of widely used open models, as their authors publish them or nearly so, for the tests that compare renderings.
 # They come with the sources of a Python package and stay outside of the checkout: their licences differ. They go to
-# $CONTINUUM_CACHE/templates; prints that path. Safe to run again.
+# $CONTINUUM_CACHE/chat-templates; prints that path. Safe to run again.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/lib.sh"
 
-package=llama-cpp-python==0.3.16
-home=$CONTINUUM_CACHE/templates
+package=llama-cpp-python==0.3.36
+home=$CONTINUUM_CACHE/chat-templates
 echo "$home"
 [ "$(cat "$home/.ok" 2>/dev/null)" != "$package" ] || exit 0
 mkdir -p "$CONTINUUM_CACHE"

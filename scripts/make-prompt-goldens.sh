@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# make-prompt-goldens.sh [VERSION]   Writes what transformers and a real frontend of that version (default 1.6.1) make of widely used chat
+# make-prompt-goldens.sh [VERSION [TEMPLATE ...]]   Writes what transformers and a real frontend of that version (default 1.6.1) make of widely used chat
 # templates, for the tests of crates/io/prompt. Needs no GPU; takes some minutes. See e2e/goldens/prompts.py.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -20,4 +20,4 @@ if [ "$(cat "$venv/.ok" 2>/dev/null)" != "${wanted[*]}" ]; then
 fi
 out=$(repo_root)/crates/io/prompt/tests/fixtures/templates
 mkdir -p "$out"
-TZ=UTC "$CONTINUUM_CACHE/dynamo/client/bin/python" "$(repo_root)/e2e/goldens/prompts.py" "$version" "$venv/bin/python" "$templates" "$out"
+TZ=UTC "$CONTINUUM_CACHE/dynamo/client/bin/python" "$(repo_root)/e2e/goldens/prompts.py" "$version" "$venv/bin/python" "$templates" "$out" "${@:2}"

@@ -1,6 +1,6 @@
 """What widely used chat templates make of a set of conversations: by Hugging Face's transformers, and by a real frontend.
 
-    scripts/make-prompt-goldens.sh [VERSION]
+    scripts/make-prompt-goldens.sh [VERSION [TEMPLATE ...]]
 
 Writes crates/io/prompt/tests/fixtures/templates/<template>.jsonl, which a test of that crate compares its own renderings with. The
 templates come from scripts/install-templates.sh and are not copied. Every model has the tokenizer of the test model: only the text matters.
@@ -38,6 +38,16 @@ TEMPLATES = {
     "moonshotai-Kimi-K2": ("[BOS]", "[EOS]"),
     "ibm-granite-granite-3.3-2B-Instruct": ("<|end_of_text|>", "<|end_of_text|>"),
     "NousResearch-Hermes-3-Llama-3.1-8B-tool_use": LLAMA,
+    "MiniMax-M2": ("]~!b[", "[e~["),
+    "google-gemma-4-31B-it": ("<bos>", "<turn|>"),
+    "google-gemma-4-31B-it-interleaved": ("<bos>", "<turn|>"),
+    "GLM-4.6": (None, "<|endoftext|>"),
+    "GLM-4.7-Flash": (None, "<|endoftext|>"),
+    "Qwen3-Coder": (None, "<|im_end|>"),
+    "Qwen3.5-4B": (None, "<|im_end|>"),
+    "deepseek-ai-DeepSeek-V3.1": ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+    "Kimi-K2-Thinking": ("[BOS]", "[EOS]"),
+    "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": ("<s>", "<|im_end|>"),
 }
 
 
@@ -82,6 +92,8 @@ CASES = {
     "reasoning": {"messages": [user("q"), assistant("answer", reasoning_content="why"), user("again")]},
     "thinking-off": {"messages": [user("hi")], "chat_template_kwargs": {"enable_thinking": False}},
     "thinking-on": {"messages": [user("hi")], "chat_template_kwargs": {"enable_thinking": True}},
+    "thinking-mode": {"messages": [user("hi")], "chat_template_kwargs": {"thinking_mode": "chat"}},
+    "reasoning-call": {"messages": [user("weather?"), {**CALL, "reasoning_content": "why"}, RESULT], "tools": TOOLS},
     "effort": {"messages": [user("hi")], "reasoning_effort": "high"},
     "systems": {"messages": [system("a"), system("b"), user("c")]},
     "late-system": {"messages": [system("a"), user("b"), assistant("c"), system("d"), user("e")]},
@@ -131,12 +143,17 @@ def frontend(url, instance, model, case):
     return json.loads(found.group(1)) if found else None
 
 
-def main(version, python, templates, out):
+BATCH = 5
+"""Models that one fleet has: each takes a worker, and a frontend reads all of their tokenizers at once."""
+
+
+def write(version, python, templates, out, names):
     folder = Path(tempfile.mkdtemp())
     fleet = fleets.Fleet(version, folder / "fleet")
     try:
         workers = {}
-        for number, (name, (bos, eos)) in enumerate(TEMPLATES.items()):
+        for number, name in enumerate(names):
+            bos, eos = TEMPLATES[name]
             model = folder / name
             shutil.copytree(fleets.home() / "model", model)
             config = {"tokenizer_class": "Qwen2Tokenizer", "bos_token": bos, "eos_token": eos,
@@ -164,4 +181,10 @@ def main(version, python, templates, out):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4]))
+def main(version, python, templates, out, *names):
+    names = names or list(TEMPLATES)
+    for start in range(0, len(names), BATCH):
+        write(version, python, Path(templates), Path(out), names[start : start + BATCH])
+
+
+main(*sys.argv[1:])

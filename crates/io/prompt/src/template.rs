@@ -4,6 +4,7 @@
 //! of instructions and a cap on its output. What it is given is what the frontend would give it: which shapes of
 //! messages a template takes is found out once, when it is loaded, with the probes that the frontend uses.
 
+mod families;
 mod messages;
 mod probes;
 mod python;
@@ -76,6 +77,8 @@ struct Shape {
     one_leading_system: bool,
     /// Refuses two user messages in a row.
     alternating: bool,
+    /// Opens a thought, which the frontend closes where none is wanted.
+    closes_thought: bool,
 }
 
 /// Why a template cannot be used, or not for this request.
@@ -129,7 +132,15 @@ impl Templates {
         };
         let mut messages = given.messages.clone();
         messages::shape(&mut messages, shape, self.lists_of_parts);
-        self.run(name, &messages, given, now, cap)
+        let mut text = self.run(name, &messages, given, now, cap)?;
+        if shape.closes_thought && given.add_generation_prompt && families::wants_no_thought(&given.arguments)
+        {
+            text.push_str(families::END_OF_THOUGHT);
+        }
+        if text.len() > cap {
+            return Err(Error::Output(cap));
+        }
+        Ok(text)
     }
 
     fn run(
@@ -229,11 +240,7 @@ fn check(source: &str) -> Result<(), Error> {
     if source.len() > MAX_TEMPLATE_BYTES {
         return Err(Error::TooLarge);
     }
-    // The frontend patches templates of these two families when it loads them, so that reasoning between tool calls is
-    // kept; their prompts would differ from ours.
-    let minimax = source.contains("<minimax:tool_call>");
-    let gemma = source.contains("<|channel>thought") && source.contains("<|tool_call>call:");
-    if minimax || gemma {
+    if families::is_changed(source) {
         return Err(Error::Adapted);
     }
     Ok(())

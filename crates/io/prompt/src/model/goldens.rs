@@ -78,7 +78,7 @@ fn rendered() -> Vec<Row> {
             all.push((name.clone(), case.case, case.huggingface, case.frontend, ours));
         }
     }
-    assert!(all.len() > 300, "{}", all.len());
+    assert!(all.len() > 600, "{}", all.len());
     all
 }
 
@@ -131,9 +131,13 @@ fn widely_used_templates_render_as_transformers_renders_them() {
         ("*", "tool-bare"),
         // Templates that do not know `reasoning_content` get it in the content.
         ("*", "reasoning"),
-        // One decision on thinking, in every spelling: this template reads `thinking`.
+        ("*", "reasoning-call"),
+        // One decision on thinking, in every spelling: these templates read `thinking`, or `enable_thinking`.
         ("granite", "thinking-on"),
-        ("granite", "effort"),
+        ("*", "effort"),
+        // It opens a thought that the frontend closes again.
+        ("MiniMax", "thinking-off"),
+        ("MiniMax", "thinking-mode"),
     ];
     check("transformers", &by_the_frontend, |(_, _, huggingface, ..)| {
         Some(Some(huggingface.clone()?))

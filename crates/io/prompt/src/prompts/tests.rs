@@ -412,7 +412,7 @@ async fn files_that_are_no_model_cost_their_model_alone() {
         (
             "adapted",
             &small_tokenizer(),
-            r#"{"chat_template": "<minimax:tool_call>"}"#,
+            r#"{"chat_template": "<|channel>thought <|tool_call>call: {{ message.get('reasoning') }}"}"#,
             Outcome::Unsupported,
         ),
     ];

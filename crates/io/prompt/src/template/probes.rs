@@ -52,6 +52,7 @@ impl Templates {
         Shape {
             arguments_as_text,
             reasoning,
+            closes_thought: super::families::closes_thought(&source),
             reasoning_as_text: reasoning && self.wants_reasoning_as_text(name, tools, arguments_as_text),
             ..self.strictness(name, tools)
         }
