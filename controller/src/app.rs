@@ -28,7 +28,7 @@ use tokio::{
 
 use crate::{
     auth::Reviewer,
-    certs::{Files, Keeper, Serving},
+    certs::{self, Certificates, Files, Keeper, Serving},
     cli::{Cli, LogFormat},
     fleet::Fleets,
     health::{self, Health},
@@ -147,7 +147,8 @@ pub async fn start(cli: &Cli, client: Client, spawner: &Spawner) -> Result<Arc<H
         Ok(())
     });
     follow_leadership(spawner, leads.clone(), &hub, metrics.leader);
-    let serving = certificates(cli, &client, &host, leads.clone(), spawner);
+    let Certificates { serving, trouble } =
+        certificates(cli, &client, &host, leads.clone(), metrics.certificates, spawner);
     push_server(spawner, listener, &hub, client.clone(), serving.clone());
 
     let (listed, listed_once) = watch::channel(false);
@@ -167,6 +168,7 @@ pub async fn start(cli: &Cli, client: Client, spawner: &Spawner) -> Result<Arc<H
         served: cli.served(),
         leads,
         serving: serving.clone(),
+        trouble,
         listed,
         metrics: metrics.reconcile,
         instance: cli.pod_name.clone(),
@@ -216,23 +218,24 @@ fn certificates(
     client: &Client,
     host: &str,
     leads: watch::Receiver<bool>,
+    metrics: certs::Metrics,
     spawner: &Spawner,
-) -> watch::Receiver<Option<Serving>> {
+) -> Certificates {
     if let Some(directory) = &cli.tls_dir {
-        let (files, serving) = Files::new(directory.clone());
+        let (files, seen) = Files::new(directory.clone(), host, metrics);
         spawner.essential("certificates", |stop| async move {
             files.run(stop).await;
             Ok(())
         });
-        return serving;
+        return seen;
     }
     let secret = cli.ca_secret.as_deref().unwrap_or_default();
-    let (keeper, serving) = Keeper::new(client.clone(), &cli.pod_namespace, secret, host, leads);
+    let (keeper, seen) = Keeper::new(client.clone(), &cli.pod_namespace, secret, host, leads, metrics);
     spawner.essential("certificates", |stop| async move {
         keeper.run(stop).await;
         Ok(())
     });
-    serving
+    seen
 }
 
 /// Waits for the first certificate, then serves; later ones are taken over by new sessions.

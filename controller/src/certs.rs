@@ -4,8 +4,10 @@
 //! newest and keeps it in memory: no key of a server is ever stored.
 
 mod files;
+pub(crate) mod limits;
 pub mod plan;
 mod secret;
+mod told;
 
 use std::sync::Arc;
 
@@ -21,6 +23,7 @@ use rustls::{
 pub use files::Files;
 pub use plan::Authority;
 pub use secret::Keeper;
+pub use told::{Certificates, Metrics, Trouble};
 
 /// What the push port serves with, and what routers check it against.
 #[derive(Clone, Debug)]
@@ -51,6 +54,9 @@ pub enum Error {
     /// No authority has been made yet: the leader makes it.
     #[error("Secret {0} holds no certificate authority yet")]
     NoAuthority(String),
+    /// What is kept is no authority, and this replica may not replace it.
+    #[error("Secret {0} holds no certificate authority that can be used, the leader makes a new one: {1}")]
+    Unusable(String, String),
     /// A file cannot be read.
     #[error("{}: {why}", path.display())]
     File {
@@ -89,7 +95,7 @@ pub fn authority(now: jiff::Timestamp) -> Result<Authority, Error> {
 /// # Errors
 /// The authority cannot be read, or the certificate not be made.
 pub fn issue(authority: &Authority, host: &str, now: jiff::Timestamp) -> Result<Arc<ServerConfig>, Error> {
-    let issuer = Issuer::from_ca_cert_pem(&authority.cert, KeyPair::from_pem(&authority.key)?)?;
+    let issuer = issuer(authority)?;
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(vec![host.to_owned()])?;
     params.distinguished_name.push(DnType::CommonName, host);
@@ -99,6 +105,11 @@ pub fn issue(authority: &Authority, host: &str, now: jiff::Timestamp) -> Result<
     let cert = params.signed_by(&key, &issuer)?;
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     Ok(crate::push::tls_config(vec![CertificateDer::from(cert)], key)?)
+}
+
+/// The authority, ready to sign.
+fn issuer(authority: &Authority) -> Result<Issuer<'static, KeyPair>, rcgen::Error> {
+    Issuer::from_ca_cert_pem(&authority.cert, KeyPair::from_pem(&authority.key)?)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use kube::{
 };
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +27,8 @@ const DURATION: Duration = Duration::from_secs(15);
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Between two tries.
 const RETRY: Duration = Duration::from_secs(2);
+/// The longest that a try takes: several fit before the holder has to stop.
+const ROUND: Duration = Duration::from_secs(4);
 
 /// The election of one process.
 pub struct Election {
@@ -36,7 +38,23 @@ pub struct Election {
     leads: watch::Sender<bool>,
     /// The record as last seen, and when it was first seen so.
     observed: Option<(LeaseSpec, Instant)>,
+    /// When the last renewal that succeeded was begun.
     renewed: Option<Instant>,
+}
+
+/// Does a write as long as this replica leads: one that is under way when it must stop is given up, so that none of its
+/// requests is begun or waited for when somebody else may write. `None`: it was not done, or nobody knows.
+pub(crate) async fn while_leading<T>(
+    leads: &watch::Receiver<bool>,
+    write: impl Future<Output = T>,
+) -> Option<T> {
+    let mut leads = leads.clone();
+    tokio::select! {
+        biased;
+        // Gone with its sender: this replica stops.
+        _ = leads.wait_for(|leads| !leads) => None,
+        done = write => Some(done),
+    }
 }
 
 /// What a look at the Lease says.
@@ -68,49 +86,61 @@ impl Election {
     pub async fn run(mut self, stop: CancellationToken) {
         let mut said = false;
         loop {
+            let began = Instant::now();
             let round = tokio::select! {
+                biased;
                 () = stop.cancelled() => break,
-                round = timeout(RETRY * 2, self.round()) => round,
+                () = self.end() => None,
+                round = timeout(ROUND, self.round()) => Some(round),
             };
             match round {
-                Ok(Ok(leads)) => {
+                Some(Ok(Ok(leads))) => {
                     said = false;
-                    if leads {
-                        self.renewed = Some(Instant::now());
-                    }
+                    // From the question on: others count from the answer, which is later.
+                    self.renewed = leads.then_some(began);
                     self.set(leads);
                 }
-                Ok(Err(error)) => self.lost_touch(&error.to_string(), &mut said),
-                Err(_elapsed) => self.lost_touch("the API server does not answer", &mut said),
+                Some(Ok(Err(error))) => lost_touch(&error.to_string(), &mut said),
+                Some(Err(_elapsed)) => lost_touch("the API server does not answer", &mut said),
+                None => {}
             }
             tokio::select! {
+                biased;
                 () = stop.cancelled() => break,
+                () = self.end() => {}
                 () = sleep(RETRY) => {}
             }
         }
         let led = *self.leads.borrow();
         self.set(false);
-        if led && let Err(error) = self.release().await {
-            tracing::debug!(%error, "the lease could not be given up, it runs out by itself");
+        if !led {
+            return;
+        }
+        match timeout(ROUND, self.release()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "the lease could not be given up, it runs out by itself");
+            }
+            Err(_elapsed) => tracing::debug!("the lease was not given up in time, it runs out by itself"),
         }
     }
 
-    fn lost_touch(&self, why: &str, said: &mut bool) {
-        if !std::mem::replace(said, true) {
-            tracing::warn!(why, "the lease cannot be read or renewed");
-        }
-        if self.renewed.is_none_or(|at| at.elapsed() >= DEADLINE) {
-            self.set(false);
+    /// Stops leading when the last renewal is too old, whatever else is going on.
+    fn end(&self) -> impl Future<Output = ()> + use<> {
+        let leads = self.leads.clone();
+        let deadline = self.renewed.map(|renewed| renewed + DEADLINE);
+        let identity = self.identity.clone();
+        async move {
+            match deadline.filter(|_| *leads.borrow()) {
+                Some(deadline) => sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+            set(&leads, &identity, false);
         }
     }
 
     fn set(&self, leads: bool) {
-        let changed = self
-            .leads
-            .send_if_modified(|now| std::mem::replace(now, leads) != leads);
-        if changed {
-            tracing::info!(identity = self.identity, leads, "leadership changed");
-        }
+        set(&self.leads, &self.identity, leads);
     }
 
     async fn round(&mut self) -> Result<bool, kube::Error> {
@@ -175,6 +205,18 @@ impl Election {
     }
 }
 
+fn set(sender: &watch::Sender<bool>, identity: &str, leads: bool) {
+    if sender.send_if_modified(|now| std::mem::replace(now, leads) != leads) {
+        tracing::info!(identity, leads, "leadership changed");
+    }
+}
+
+fn lost_touch(why: &str, said: &mut bool) {
+    if !std::mem::replace(said, true) {
+        tracing::warn!(why, "the lease cannot be read or renewed");
+    }
+}
+
 fn step(spec: &LeaseSpec, identity: &str, unchanged: Duration) -> Step {
     match spec.holder_identity.as_deref() {
         None | Some("") => Step::Take,
@@ -201,28 +243,4 @@ fn won<T>(written: Result<T, kube::Error>) -> Result<bool, kube::Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lease_is_taken_when_it_is_free_ours_or_not_renewed() {
-        let held = |holder: Option<&str>| LeaseSpec {
-            holder_identity: holder.map(str::to_owned),
-            lease_duration_seconds: Some(15),
-            ..LeaseSpec::default()
-        };
-        for (holder, unchanged, expected) in [
-            (None, 0, Step::Take),
-            (Some(""), 0, Step::Take),
-            (Some("me"), 0, Step::Take),
-            (Some("other"), 15, Step::Wait),
-            (Some("other"), 16, Step::Take),
-        ] {
-            assert_eq!(
-                step(&held(holder), "me", Duration::from_secs(unchanged)),
-                expected,
-                "{holder:?}"
-            );
-        }
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 
 use prometheus::{IntGauge, Registry};
 
-use crate::{fleet, push, routerconfig};
+use crate::{certs, fleet, push, routerconfig};
 
 /// Every family of a controller.
 #[derive(Clone, Debug)]
@@ -12,6 +12,7 @@ pub struct Metrics {
     pub(crate) push: push::Metrics,
     pub(crate) reconcile: routerconfig::Metrics,
     pub(crate) sources: fleet::Metrics,
+    pub(crate) certificates: certs::Metrics,
     pub(crate) leader: IntGauge,
 }
 
@@ -31,6 +32,7 @@ impl Metrics {
             push: push::Metrics::register(&registry)?,
             reconcile: routerconfig::Metrics::register(&registry)?,
             sources: fleet::Metrics::register(&registry)?,
+            certificates: certs::Metrics::register(&registry)?,
             leader,
             registry,
         })

@@ -10,6 +10,7 @@ pub(crate) mod memory;
 mod metrics;
 pub mod reconcile;
 pub mod render;
+mod restore;
 pub mod validate;
 
 use std::collections::BTreeMap;

@@ -107,7 +107,7 @@ reasons! {
         "Nothing".
     NotAccepted of Ready, "False": "`Accepted` is false";
         "See `Accepted`".
-    ResourcesNotApplied of Ready, "False": "`ResourcesApplied` is false";
+    ResourcesNotApplied of Ready, "False": "`ResourcesApplied` is not true";
         "See `ResourcesApplied`".
     FleetNotSynced of Ready, "False": "`FleetSynced` is not true";
         "See `FleetSynced`".
@@ -115,6 +115,8 @@ reasons! {
         "See `RoutersReady`".
     ShimNotReachable of Ready, "False": "`ShimReachable` is not true";
         "See `ShimReachable`".
+    NoRouterWanted of Ready, "False": "No router is wanted, so nobody answers requests";
+        "Set `spec.router.replicas`".
     NoModelServed of Ready, "False": "A router has no model of the fleet that clients could ask for now";
         "See `Degraded`: no model is there, one half of a pair is missing, or no frontend lists it yet".
 
@@ -131,8 +133,14 @@ reasons! {
 
     Applied of ResourcesApplied, "True": "Every resource is as the operator wants it";
         "Nothing".
-    NothingAccepted of ResourcesApplied, "False": "No config of this RouterConfig was ever accepted, so there is nothing to apply";
+    Applying of ResourcesApplied, "Unknown": "Resources have not all been applied yet for the present spec";
+        "Wait; see the operator's log if it lasts".
+    NothingAccepted of ResourcesApplied, "False": "No config of this RouterConfig is in force, so nothing is applied";
         "See `Accepted`".
+    SpecNotKept of ResourcesApplied, "False": "The present spec is rejected, and of the one before only the configuration is known: its ConfigMap is kept up, other resources stay as they are";
+        "See `Accepted`: with a valid spec everything is applied again".
+    NoCertificate of ResourcesApplied, "False": "The operator has no certificate for the port that routers connect to, so it applies nothing";
+        "Read in the message what is missing: the operator's Secret, the right to it, or the files of cert-manager".
     OwnedByOther of ResourcesApplied, "False": "A resource with the name of a child exists and belongs to something else; it is not touched";
         "Delete or rename the resource that the message names, or rename the RouterConfig".
     Refused of ResourcesApplied, "False": "The API server refused a resource: a quota, an admission rule, or a field that it does not take";
@@ -152,7 +160,7 @@ reasons! {
         "Read the source's error in the message: permissions, the source itself, or the network".
     Stale of FleetSynced, "False": "Routers work on a view that nobody has confirmed lately";
         "Look why the source cannot be read; the message has its last error".
-    NotWatched of FleetSynced, "Unknown": "Nobody watches the source: there is no accepted config yet";
+    NotWatched of FleetSynced, "Unknown": "Nobody watches the source: no config is in force";
         "See `Accepted`".
     NotReported of FleetSynced, "Unknown": "Routers read the fleet themselves, and none has reported yet";
         "See `RoutersReady`".

@@ -20,6 +20,10 @@ use crate::status::RouterConfigStatus;
 /// Router pods when `spec.router.replicas` is not written.
 pub const DEFAULT_REPLICAS: i32 = 2;
 
+/// The most router pods of one RouterConfig: somewhat more than are measured with one operator. Each has a session with
+/// every replica of the operator, which takes no more of one RouterConfig than these need.
+pub const MAX_REPLICAS: i32 = 250;
+
 /// Routers in front of a Dynamo fleet.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -101,9 +105,9 @@ impl JsonSchema for ConfigDocument {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RouterSpec {
-    /// Router pods. `kubectl scale`, HorizontalPodAutoscalers and KEDA set it: leave it out with `autoscaling`.
+    /// Router pods, at most 250. `kubectl scale`, HorizontalPodAutoscalers and KEDA set it: leave it out with `autoscaling`.
     #[serde(default = "default_replicas")]
-    #[schemars(range(min = 0, max = 1000))]
+    #[schemars(range(min = 0, max = MAX_REPLICAS))]
     pub replicas: i32,
     /// A HorizontalPodAutoscaler for the routers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -183,10 +187,10 @@ pub enum FleetView {
 pub struct Autoscaling {
     /// The fewest routers; 2 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1000))]
+    #[schemars(range(min = 1, max = MAX_REPLICAS))]
     pub min_replicas: Option<i32>,
-    /// The most routers.
-    #[schemars(range(min = 1, max = 1000))]
+    /// The most routers, at most 250.
+    #[schemars(range(min = 1, max = MAX_REPLICAS))]
     pub max_replicas: i32,
     /// What is measured, as in a HorizontalPodAutoscaler; by default 70 % of the requested CPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -75,6 +75,12 @@ pub fn end_of(now: Timestamp, days: i64) -> Timestamp {
     plus(now, SignedDuration::from_hours(24 * days))
 }
 
+/// The end of a certificate's validity; `None` when it is no certificate.
+pub(super) fn expiry(certificate: &[u8]) -> Option<Timestamp> {
+    let (_rest, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    Timestamp::from_second(parsed.validity().not_after.timestamp()).ok()
+}
+
 /// The beginning of a validity: a little before now, for clocks that differ.
 #[must_use]
 pub fn start_of(now: Timestamp) -> Timestamp {

@@ -1,7 +1,5 @@
 //! The Secret of the authorities: read by every replica, written by the leader alone.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, Client, api::PostParams};
@@ -9,16 +7,18 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Authority, Error, Serving, authority, issue, plan};
+use super::{
+    Authority, Certificates, Error, Metrics, Serving, authority, issue, issuer,
+    limits::{SECRET_EVERY, SECRET_WHILE_EMPTY},
+    plan,
+    told::Told,
+};
+use crate::leader::while_leading;
 
 /// The authorities, as JSON.
 const AUTHORITIES: &str = "authorities.json";
 /// Their certificates, for people.
 const BUNDLE: &str = "ca.crt";
-/// How often the Secret is read while it is empty: a start waits for this.
-const WHILE_EMPTY: Duration = Duration::from_millis(500);
-/// How often it is read otherwise; a rotation leaves weeks.
-const BETWEEN: Duration = Duration::from_secs(60);
 
 #[derive(Serialize, Deserialize)]
 struct Stored {
@@ -34,7 +34,7 @@ pub struct Keeper {
     name: String,
     host: String,
     leads: watch::Receiver<bool>,
-    serving: watch::Sender<Option<Serving>>,
+    told: Told,
     /// Certificate of the authority that signed, and when the serving certificate is to be issued anew.
     issued: Option<(String, Timestamp)>,
 }
@@ -48,39 +48,32 @@ impl Keeper {
         name: &str,
         host: &str,
         leads: watch::Receiver<bool>,
-    ) -> (Self, watch::Receiver<Option<Serving>>) {
-        let (serving, receiver) = watch::channel(None);
+        metrics: Metrics,
+    ) -> (Self, Certificates) {
+        let (told, seen) = Told::new(metrics);
         let keeper = Self {
             api: Api::namespaced(client, namespace),
             name: name.to_owned(),
             host: host.to_owned(),
             leads,
-            serving,
+            told,
             issued: None,
         };
-        (keeper, receiver)
+        (keeper, seen)
     }
 
     /// Runs until `stop`. A failure leaves what is served in place.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut said = false;
         loop {
-            let pause = match self.once(Timestamp::now()).await {
-                Ok(()) => {
-                    said = false;
-                    BETWEEN
-                }
-                Err(Error::NoAuthority(_)) => WHILE_EMPTY,
-                Err(error) => {
-                    if !std::mem::replace(&mut said, true) {
-                        tracing::warn!(%error, "the certificate authority cannot be kept, what is served stays");
-                    }
-                    if self.serving.borrow().is_some() {
-                        BETWEEN
-                    } else {
-                        WHILE_EMPTY
-                    }
-                }
+            match self.once(Timestamp::now()).await {
+                Ok(()) => self.told.well(),
+                Err(error @ Error::NoAuthority(_)) => self.told.waits(&error.to_string()),
+                Err(error) => self.told.failed(&error),
+            }
+            let pause = if self.told.serves() {
+                SECRET_EVERY
+            } else {
+                SECRET_WHILE_EMPTY
             };
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -96,9 +89,24 @@ impl Keeper {
             .get(&self.name)
             .await
             .map_err(|error| self.failed(error))?;
-        let mut held = self.held(&secret);
+        let Held {
+            authorities: mut held,
+            unusable,
+        } = held(&secret);
+        let leads = *self.leads.borrow();
+        if let Some(why) = &unusable {
+            if leads {
+                tracing::warn!(
+                    secret = self.name,
+                    why,
+                    "what is no authority in the Secret is dropped"
+                );
+            } else if held.is_empty() {
+                return Err(Error::Unusable(self.name.clone(), why.clone()));
+            }
+        }
         let plan = plan::plan(&held, now);
-        if *self.leads.borrow() && (plan.make || plan.keep.len() != held.len()) {
+        if leads && (plan.make || unusable.is_some() || plan.keep.len() != held.len()) {
             let mut next = plan.keep;
             if plan.make {
                 next.insert(0, authority(now)?);
@@ -117,30 +125,12 @@ impl Keeper {
             let tls = issue(signer, &self.host, now)?;
             let renew = plan::end_of(now, plan::SERVING_DAYS * 2 / 3);
             self.issued = Some((signer.cert.clone(), renew));
-            self.serving.send_replace(Some(Serving { tls, bundle }));
+            let expiry = plan::end_of(now, plan::SERVING_DAYS).min(signer.not_after);
+            self.told.serve(Serving { tls, bundle }, expiry);
         } else {
-            self.serving.send_if_modified(|serving| match serving {
-                Some(serving) if serving.bundle != bundle => {
-                    serving.bundle = bundle;
-                    true
-                }
-                Some(_) | None => false,
-            });
+            self.told.bundle(bundle);
         }
         Ok(())
-    }
-
-    fn held(&self, secret: &Secret) -> Vec<Authority> {
-        let Some(ByteString(bytes)) = secret.data.as_ref().and_then(|data| data.get(AUTHORITIES)) else {
-            return Vec::new();
-        };
-        match serde_json::from_slice::<Vec<Stored>>(bytes) {
-            Ok(stored) => stored.into_iter().map(Authority::from).collect(),
-            Err(error) => {
-                tracing::warn!(secret = self.name, %error, "the kept authorities cannot be read, new ones are made");
-                Vec::new()
-            }
-        }
     }
 
     /// A conflict means that another replica wrote in between: the next round reads what it wrote.
@@ -151,11 +141,13 @@ impl Keeper {
         let data = secret.data.get_or_insert_default();
         data.insert(AUTHORITIES.to_owned(), ByteString(json));
         data.insert(BUNDLE.to_owned(), ByteString(bundle.into_bytes()));
-        let written = self
-            .api
-            .replace(&self.name, &PostParams::default(), &secret)
-            .await;
-        written.map(drop).map_err(|error| self.failed(error))
+        let params = PostParams::default();
+        let write = self.api.replace(&self.name, &params, &secret);
+        match while_leading(&self.leads, write).await {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(error)) => Err(self.failed(error)),
+            None => Err(Error::NoAuthority(self.name.clone())),
+        }
     }
 
     fn failed(&self, source: kube::Error) -> Error {
@@ -164,6 +156,33 @@ impl Keeper {
             source: Box::new(source),
         }
     }
+}
+
+/// What a Secret holds.
+#[derive(Default)]
+struct Held {
+    authorities: Vec<Authority>,
+    /// Something in it is none, and why.
+    unusable: Option<String>,
+}
+
+fn held(secret: &Secret) -> Held {
+    let mut held = Held::default();
+    let Some(ByteString(bytes)) = secret.data.as_ref().and_then(|data| data.get(AUTHORITIES)) else {
+        return held;
+    };
+    match serde_json::from_slice::<Vec<Stored>>(bytes) {
+        Ok(stored) => {
+            for one in stored.into_iter().map(Authority::from) {
+                match issuer(&one) {
+                    Ok(_) => held.authorities.push(one),
+                    Err(error) => held.unusable = Some(error.to_string()),
+                }
+            }
+        }
+        Err(error) => held.unusable = Some(error.to_string()),
+    }
+    held
 }
 
 impl From<Stored> for Authority {

@@ -24,7 +24,8 @@ pub const HELLO: Duration = Duration::from_secs(5);
 pub const RENEW: Duration = Duration::from_secs(30 * 60);
 
 /// Connections of routers at once, each with a good token: four times the largest fleet of routers that is measured,
-/// with room for reconnects.
+/// with room for reconnects. Of two RouterConfigs that have as many sessions as they may, none loses its place to the
+/// other.
 pub const MAX_CONNECTIONS: usize = 1_024;
 
 /// Connections at once on which no good token was shown yet, handshakes included. The oldest one of the address that
@@ -35,8 +36,18 @@ pub const MAX_STRANGERS: usize = 512;
 /// and from behind one address.
 pub const MAX_STRANGERS_PER_PEER: usize = 256;
 
-/// Sessions of one `RouterConfig`: one namespace cannot take every place.
-pub const MAX_SESSIONS_PER_KEY: usize = 512;
+/// Sessions of one `RouterConfig`, so that one namespace cannot take every place: as many routers as it may have, as many
+/// that drain when all are replaced, and the one more of a rollout.
+pub const MAX_SESSIONS_PER_KEY: usize = 501;
+
+const _: () = assert!(
+    MAX_SESSIONS_PER_KEY == 2 * continuum_crds::spec::MAX_REPLICAS.unsigned_abs() as usize + 1,
+    "all the routers that a RouterConfig may have, twice, and one of a rollout"
+);
+const _: () = assert!(
+    2 * MAX_SESSIONS_PER_KEY <= MAX_CONNECTIONS,
+    "two RouterConfigs have room"
+);
 
 /// Least time between two messages that are read from one router (5 ms): a report for each view of a busy fleet,
 /// no more.

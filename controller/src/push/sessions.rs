@@ -202,3 +202,40 @@ fn same(a: &push::Report, b: &push::Report) -> bool {
     };
     still(a) == still(b)
 }
+
+#[cfg(test)]
+mod tests {
+    use continuum_crds::spec::MAX_REPLICAS;
+    use continuum_messages::Epoch;
+    use prometheus::Registry;
+
+    use super::*;
+    use crate::push::{Hub, Metrics};
+
+    #[test]
+    fn as_many_routers_as_a_routerconfig_may_have_get_in_while_as_many_drain() {
+        let metrics = Metrics::register(&Registry::new()).unwrap();
+        let hub = Hub::new("controller-0", Epoch::from_raw([1; 16]), metrics);
+        let take = |name: &str, pod: i32| {
+            let identity = Identity {
+                key: Key {
+                    namespace: "ns".into(),
+                    name: name.into(),
+                },
+                pod: Pod {
+                    name: format!("pod-{pod}").into(),
+                    uid: format!("uid-{pod}").into(),
+                },
+            };
+            Place::take(&hub, identity, "1")
+        };
+        let places: Vec<_> = (0..=2 * MAX_REPLICAS).map(|pod| take("chat", pod)).collect();
+        assert!(places.iter().all(Option::is_some));
+        assert!(take("chat", -1).is_none());
+        assert!(
+            take("chat", 0).is_some(),
+            "a pod that comes back takes its own place"
+        );
+        assert!(take("other", 0).is_some());
+    }
+}

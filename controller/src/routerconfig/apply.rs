@@ -1,8 +1,13 @@
 //! Children into the cluster: server-side apply, with no hand on what belongs to somebody else.
 
+mod failure;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use continuum_crds::{RouterConfig, conditions::Reason};
@@ -14,6 +19,8 @@ use kube::{
 use serde_json::json;
 use tokio::sync::watch;
 
+pub(crate) use self::failure::{Failure, reason_of};
+use self::failure::{failure, left_behind, sum};
 use super::{
     MANAGER, OWNER_NAMESPACE, OWNER_UID,
     build::{Child, kinds, pod_monitor},
@@ -22,6 +29,7 @@ use super::{
 };
 use crate::{
     cli::Namespaces,
+    leader::while_leading,
     status::facts::{Applied, Rollout},
 };
 
@@ -39,8 +47,10 @@ pub(crate) struct Applier<'a> {
     pub(crate) client: &'a Client,
     /// What the watches have seen.
     pub(crate) live: &'a Live,
-    /// Whether this replica may write: looked at before each write.
+    /// Whether this replica may write: looked at before and during each write.
     pub(crate) leads: &'a watch::Receiver<bool>,
+    /// Something was not written, since this replica does not lead any more.
+    pub(crate) lost: AtomicBool,
     pub(crate) object: &'a RouterConfig,
 }
 
@@ -58,13 +68,6 @@ pub(crate) struct Known {
     settled: BTreeMap<String, Settled>,
     /// Kinds without a leftover.
     pruned: BTreeSet<String>,
-}
-
-/// Something that could not be done.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) reason: Reason,
-    pub(crate) message: String,
 }
 
 impl Applier<'_> {
@@ -92,6 +95,7 @@ impl Applier<'_> {
                 known.pruned.remove(&kind.kind);
             } else if !known.pruned.contains(&kind.kind) {
                 match self.prune(&kind).await {
+                    Ok(()) if self.lost() => {}
                     Ok(()) => {
                         known.pruned.insert(kind.kind.clone());
                     }
@@ -124,8 +128,20 @@ impl Applier<'_> {
             },
         });
         let params = PatchParams::apply(FINALIZER_MANAGER).force();
-        api.patch(self.name(), &params, &Patch::Apply(&patch)).await?;
+        let patch = Patch::Apply(&patch);
+        let write = api.patch(self.name(), &params, &patch);
+        self.writing(write).await.transpose()?;
         Ok(())
+    }
+
+    /// One child as wanted; the others are left alone.
+    pub(crate) async fn keep(&self, child: &Child, known: &mut Known) -> Result<(), Failure> {
+        self.one(child, known).await.map(drop)
+    }
+
+    /// Whether something was not written, since this replica does not lead any more.
+    pub(crate) fn lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
     }
 
     /// The namespaces in which something of it may be.
@@ -187,11 +203,11 @@ impl Applier<'_> {
         for left in api.list(params).await? {
             let namespace = left.namespace().unwrap_or_default();
             // The answer is looked at, and not only asked for: nothing of others is deleted.
-            if !self.is_ours(&left, true) || keep == Some(namespace.as_str()) || !self.may_write() {
+            if !self.is_ours(&left, true) || keep == Some(namespace.as_str()) {
                 continue;
             }
             let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace, kind);
-            delete(&api, &left).await?;
+            self.writing(delete(&api, &left)).await.transpose()?;
         }
         Ok(())
     }
@@ -230,12 +246,13 @@ impl Applier<'_> {
                 return Ok(Some(there));
             }
         }
-        if !self.may_write() {
-            return Ok(None);
-        }
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace, &child.resource);
         let params = PatchParams::apply(MANAGER).force();
-        let live = api.patch(&name, &params, &Patch::Apply(&child.object)).await;
+        let patch = Patch::Apply(&child.object);
+        let write = api.patch(&name, &params, &patch);
+        let Some(live) = self.writing(write).await else {
+            return Ok(None);
+        };
         let live = live.map_err(|error| failed(&error))?;
         known.settled.insert(kind.clone(), Settled::of(wanted, &live));
         Ok(Some(Arc::new(live)))
@@ -252,11 +269,26 @@ impl Applier<'_> {
             Err(failure) => return Err(failure),
         };
         match there {
-            Some(there) if self.may_write() => delete(&api, &there)
+            Some(there) => self
+                .writing(delete(&api, &there))
                 .await
+                .transpose()
+                .map(drop)
                 .map_err(|error| failure(&kind.kind, self.namespace(), &name, &error)),
-            Some(_) | None => Ok(()),
+            None => Ok(()),
         }
+    }
+
+    /// A write, while this replica leads. After one that was not done there are no more: what follows relies on it.
+    async fn writing<T>(&self, write: impl Future<Output = T>) -> Option<T> {
+        if self.lost() {
+            return None;
+        }
+        let done = while_leading(self.leads, write).await;
+        if done.is_none() {
+            self.lost.store(true, Ordering::Relaxed);
+        }
+        done
     }
 
     fn is_ours(&self, there: &DynamicObject, foreign: bool) -> bool {
@@ -293,21 +325,6 @@ impl Applier<'_> {
     }
 }
 
-/// Why the API server did not do it.
-pub(crate) fn reason_of(error: &kube::Error) -> Reason {
-    let kube::Error::Api(status) = error else {
-        return Reason::ApiUnavailable;
-    };
-    // Quotas and admission answer 403 too; the authorizer names the user.
-    let authorizer = status.message.contains("is forbidden: User")
-        || status.message.contains("attempting to grant RBAC permissions");
-    match status.code {
-        403 if authorizer => Reason::Forbidden,
-        429 | 500.. => Reason::ApiUnavailable,
-        _ => Reason::Refused,
-    }
-}
-
 async fn delete(api: &Api<DynamicObject>, there: &DynamicObject) -> Result<(), kube::Error> {
     let params = DeleteParams::background().preconditions(Preconditions {
         uid: there.metadata.uid.clone(),
@@ -320,50 +337,10 @@ async fn delete(api: &Api<DynamicObject>, there: &DynamicObject) -> Result<(), k
     }
 }
 
-fn failure(kind: &str, namespace: &str, name: &str, error: &kube::Error) -> Failure {
-    let why = if let kube::Error::Api(status) = error {
-        status.message.clone()
-    } else {
-        error.to_string()
-    };
-    Failure {
-        reason: reason_of(error),
-        message: format!("{kind} {namespace}/{name}: {why}"),
-    }
-}
-
-/// The worst reason, and all messages.
-fn sum(failures: &[Failure]) -> Applied {
-    let Some(worst) = failures.iter().map(|failure| failure.reason).min() else {
-        return Applied::All;
-    };
-    let messages: Vec<&str> = failures.iter().map(|failure| failure.message.as_str()).collect();
-    Applied::Failed {
-        reason: worst,
-        message: messages.join("; "),
-    }
-}
-
-/// Why something in another namespace is still there, and what a person can do about it.
 /// Whether the text can be the name of a namespace: a DNS-1123 label.
 fn is_namespace(name: &str) -> bool {
     let label = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&name.len()) && name.bytes().all(label)
-}
-
-fn left_behind(kind: &str, place: Option<&str>, object: &RouterConfig, error: &kube::Error) -> Failure {
-    let namespace = place.unwrap_or("*");
-    let own = object.metadata.namespace.as_deref().unwrap_or_default();
-    let name = child_name(object.metadata.name.as_deref().unwrap_or_default());
-    let mut failure = failure(kind, namespace, &format!("{own}.{name}"), error);
-    if place.is_some() && failure.reason == Reason::Forbidden {
-        failure.message.push_str(&format!(
-            ". It may give routers rights over a fleet that they should not have: add {namespace} to the chart's \
-             fleetNamespaces until it is gone, or delete the Role and the RoleBinding {own}.{name} there and then the \
-             annotation {ELSEWHERE} here"
-        ));
-    }
-    failure
 }
 
 pub(crate) fn rollout_of(deployment: &DynamicObject) -> Rollout {

@@ -48,6 +48,12 @@ pub fn children(
     children::all(object, accepted, settings, files)
 }
 
+/// The ConfigMap alone, with the accepted spec as it was kept in it.
+#[must_use]
+pub(crate) fn config_map(object: &RouterConfig, files: Files<'_>, kept: Option<String>) -> Child {
+    children::config_map(object, files, kept)
+}
+
 /// Every kind that a child may have, in the order in which they are applied; those that are there no longer are
 /// deleted. PodMonitors are the last: their API may be missing.
 #[must_use]

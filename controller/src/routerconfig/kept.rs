@@ -6,11 +6,15 @@
 //! refuse it if it does not work; one that starts has nothing else. So a new text takes the place of the old one when a
 //! router has it in force, and not before, except where nobody could tell: see [`Moment`].
 //!
-//! **The spec** is for an operator that starts while the present one is rejected: it goes on from what was accepted.
+//! **The spec** is for an operator that starts while the present one is rejected: it goes on from what was accepted. See
+//! [`super::restore`].
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use continuum_crds::{RouterConfig, spec::RouterConfigSpec};
+use continuum_crds::{
+    RouterConfig,
+    spec::{RouterConfigSpec, RouterSpec},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -36,29 +40,66 @@ pub(crate) fn start(wanted: &Arc<str>, before: Option<&Arc<str>>, moment: Moment
     Arc::clone(before.filter(|_| !proven).unwrap_or(wanted))
 }
 
+/// What is kept: the whole spec, or `spec.router` alone.
 #[derive(Serialize, Deserialize)]
-struct Spec<S> {
+struct Kept<S, R> {
     generation: i64,
-    spec: S,
+    #[serde(default = "none", skip_serializing_if = "Option::is_none")]
+    spec: Option<S>,
+    #[serde(default = "none", skip_serializing_if = "Option::is_none")]
+    router: Option<R>,
 }
 
-/// The accepted spec as text, beside a configuration of this length; `None` where both would be too much for a ConfigMap.
-pub(crate) fn spec_of(object: &RouterConfig, generation: i64, beside: usize) -> Option<String> {
-    let spec = &object.spec;
-    let text = serde_json::to_string(&Spec { generation, spec }).ok()?;
-    (text.len().saturating_add(beside) <= MAX_KEPT_BYTES).then_some(text)
+const fn none<T>() -> Option<T> {
+    None
+}
+
+/// What was accepted last.
+#[derive(Debug)]
+pub(crate) struct Before {
+    /// The RouterConfig as it was.
+    pub(crate) object: RouterConfig,
+    /// It has its `spec.config`, and not only its `spec.router`.
+    pub(crate) whole: bool,
+}
+
+/// The accepted spec as text, beside a configuration of this length. Where both would be too much for a ConfigMap, the
+/// configuration speaks for `spec.config`; `None` where even the rest is too much.
+pub(crate) fn spec_of(object: &RouterConfig, beside: usize) -> Option<String> {
+    let RouterConfigSpec { config, router } = &object.spec;
+    let generation = object.metadata.generation.unwrap_or_default();
+    let text = |spec: Option<&RouterConfigSpec>| {
+        let kept = Kept {
+            generation,
+            router: spec.is_none().then_some(router),
+            spec,
+        };
+        let text = serde_json::to_string(&kept).ok()?;
+        (text.len().saturating_add(beside) <= MAX_KEPT_BYTES).then_some(text)
+    };
+    // One that was kept without its configuration is kept so on.
+    let whole = Some(&object.spec).filter(|_| !config.0.is_empty());
+    whole.and_then(|spec| text(Some(spec))).or_else(|| text(None))
 }
 
 /// The RouterConfig as it was when its spec was accepted last.
-pub(crate) fn accepted(object: &RouterConfig, data: &BTreeMap<String, String>) -> Option<RouterConfig> {
-    let kept: Spec<RouterConfigSpec> = serde_json::from_str(data.get(SPEC_KEY)?).ok()?;
-    let mut before = RouterConfig {
+pub(crate) fn accepted(object: &RouterConfig, data: &BTreeMap<String, String>) -> Option<Before> {
+    let kept: Kept<RouterConfigSpec, RouterSpec> = serde_json::from_str(data.get(SPEC_KEY)?).ok()?;
+    let (spec, whole) = match (kept.spec, kept.router) {
+        (Some(spec), _) => (spec, true),
+        (None, Some(router)) => {
+            let config = Default::default();
+            (RouterConfigSpec { config, router }, false)
+        }
+        (None, None) => return None,
+    };
+    let mut object = RouterConfig {
         metadata: object.metadata.clone(),
-        spec: kept.spec,
+        spec,
         status: None,
     };
-    before.metadata.generation = Some(kept.generation);
-    Some(before)
+    object.metadata.generation = Some(kept.generation);
+    Some(Before { object, whole })
 }
 
 /// The strings of a ConfigMap.
@@ -122,14 +163,34 @@ mod tests {
             config,
             json!({ "replicas": 5, "env": [{ "name": "A", "value": "b" }] }),
         );
-        let text = spec_of(&good, 7, 0).unwrap();
+        let text = spec_of(&good, 0).unwrap();
         let mut now = object(json!({ "nonsense": 1 }), json!({}));
         now.metadata.generation = Some(9);
         let data = BTreeMap::from([(SPEC_KEY.to_owned(), text)]);
         let before = accepted(&now, &data).unwrap();
-        assert_eq!(before.spec, good.spec);
-        assert_eq!(before.metadata.generation, Some(7));
-        assert!(spec_of(&good, 7, MAX_KEPT_BYTES).is_none());
+        assert!(before.whole);
+        assert_eq!(before.object.spec, good.spec);
+        assert_eq!(before.object.metadata.generation, Some(7));
         assert!(accepted(&now, &BTreeMap::new()).is_none());
+    }
+
+    #[test]
+    fn what_is_too_large_beside_the_configuration_is_kept_without_it() {
+        let mut good = object(
+            fleet_of(json!({ "source": "kubernetes" })),
+            json!({ "replicas": 5 }),
+        );
+        good.spec
+            .config
+            .0
+            .insert("note".to_owned(), json!("x".repeat(2000)));
+        let text = spec_of(&good, MAX_KEPT_BYTES - 1000).unwrap();
+        assert!(text.len() < 1000);
+        let data = BTreeMap::from([(SPEC_KEY.to_owned(), text.clone())]);
+        let before = accepted(&good, &data).unwrap();
+        assert!(!before.whole && before.object.spec.config.0.is_empty());
+        assert_eq!(before.object.spec.router, good.spec.router);
+        assert_eq!(spec_of(&before.object, 0).unwrap(), text, "and so on");
+        assert!(spec_of(&good, MAX_KEPT_BYTES).is_none());
     }
 }

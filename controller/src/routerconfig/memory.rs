@@ -5,10 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use continuum_config::{
-    Build, Config, check_unexpanded,
-    model::{Discovery, DiscoverySource},
-};
+use continuum_config::{Config, model::Discovery};
 use continuum_crds::{RouterConfig, RouterConfigStatus};
 use tokio::{sync::watch, time::Instant};
 
@@ -28,7 +25,11 @@ pub(crate) struct Entry {
     pub(crate) object: Arc<RouterConfig>,
     pub(crate) verdict: Verdict,
     pub(crate) in_force: Option<InForce>,
+    /// Why there is nothing in force, where there is nothing.
+    pub(crate) absent: Absent,
     pub(crate) applied: Applied,
+    /// Since when this replica, leading, has had to apply it.
+    pub(crate) pending: Option<Instant>,
     pub(crate) rollout: Option<Rollout>,
     pub(crate) known: Known,
     /// What a router pod starts with; `None` until that was looked up.
@@ -45,6 +46,18 @@ pub(crate) struct Entry {
     pub(crate) counted: Option<Instant>,
 }
 
+/// Why nothing is in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// Nothing was accepted, or of a fleet that may not be read.
+    #[default]
+    NotAccepted,
+    /// An earlier life accepted something that this version cannot read.
+    Unreadable,
+    /// What an earlier life accepted could not be asked for.
+    NotAsked(String),
+}
+
 /// What the ConfigMap gives to a router pod that starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
@@ -59,13 +72,11 @@ pub(crate) enum Start {
 pub(crate) struct InForce {
     pub(crate) generation: i64,
     pub(crate) text: Arc<str>,
-    /// The source whose views are pushed.
-    pub(crate) pushed: Option<Box<Discovery>>,
-    /// The source's word, for routers that read it themselves.
-    pub(crate) local: Option<&'static str>,
+    /// Where the fleet is and who reads it.
+    pub(crate) fleet: Fleet,
     /// Dynamo namespaces with a shim pool.
     pub(crate) pools: Vec<String>,
-    /// What it was made of; not known of a config that was found in a ConfigMap.
+    /// What it was made of; `None` where an earlier life accepted it and nothing but its text is known.
     pub(crate) made_of: Option<(Arc<RouterConfig>, Arc<Accepted>)>,
 }
 
@@ -132,53 +143,26 @@ impl Memory {
 
 impl InForce {
     pub(crate) fn of(object: Arc<RouterConfig>, accepted: Accepted) -> Self {
-        let (pushed, local) = match &accepted.fleet {
-            Fleet::None => (None, None),
-            Fleet::Local { source, .. } => (None, Some(source.as_str())),
-            Fleet::Pushed { discovery, .. } => (Some(discovery.clone()), None),
-        };
         Self {
             generation: accepted.generation,
             text: accepted.text.as_str().into(),
-            pushed,
-            local,
+            fleet: accepted.fleet.clone(),
             pools: pools(&accepted.config),
             made_of: Some((object, Arc::new(accepted))),
         }
     }
 
-    /// The Kubernetes namespace of a fleet whose views are pushed.
-    pub(crate) fn fleet_namespace(&self) -> Option<&str> {
-        let pushed = self.pushed.as_deref()?;
-        Some(pushed.kubernetes.namespace.as_str())
-    }
-
-    /// The config that an earlier life of the controller gave to routers, as its ConfigMap has it.
-    pub(crate) fn restored(text: &str) -> Option<Self> {
-        let config = check_unexpanded(text, Build::FULL).ok()?.config;
-        let controller = config.controller.as_ref()?;
-        let discovery = &config.dynamo.discovery;
-        let (pushed, local) = if !config.dynamo.enabled {
-            (None, None)
-        } else if discovery.source == DiscoverySource::Controller {
-            let mut source = discovery.clone();
-            source.source = controller.upstream?.source();
-            (Some(Box::new(source)), None)
-        } else {
-            (None, Some(discovery.source.as_str()))
-        };
-        Some(Self {
-            generation: controller.generation,
-            text: text.into(),
-            pushed,
-            local,
-            pools: pools(&config),
-            made_of: None,
-        })
+    /// The source whose views are pushed.
+    pub(crate) fn pushed(&self) -> Option<&Discovery> {
+        match &self.fleet {
+            Fleet::Pushed { discovery, .. } => Some(discovery),
+            Fleet::None | Fleet::Local { .. } => None,
+        }
     }
 }
 
-fn pools(config: &Config) -> Vec<String> {
+/// Dynamo namespaces with a shim pool.
+pub(crate) fn pools(config: &Config) -> Vec<String> {
     if !config.dynamo.enabled {
         return Vec::new();
     }

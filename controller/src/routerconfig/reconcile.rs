@@ -8,7 +8,7 @@ mod watches;
 
 use std::{sync::Arc, time::Duration};
 
-use continuum_crds::{RouterConfig, conditions::Reason};
+use continuum_crds::RouterConfig;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -19,23 +19,26 @@ use kube::{
         reflector::Store,
     },
 };
-use tokio::sync::{Mutex, watch};
+use tokio::{
+    sync::{Mutex, watch},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use self::{apis::PodMonitors, watches::Watches};
 pub use super::metrics::Metrics;
 use super::{
-    MANAGER, Rejected, Settings,
+    MANAGER, Settings,
     apply::Known,
-    child_name, kept,
-    limits::{PROOF_LOOK, RESYNC, RETRY_FIRST, RETRY_MOST},
+    child_name,
+    limits::{PROOF_LOOK, RESYNC, RETRY_FIRST, RETRY_LEAVE, RETRY_MOST},
     live::Live,
-    memory::{Entry, InForce, Memory},
-    render::CONFIG_KEY,
+    memory::{Absent, Entry, InForce, Memory},
+    restore,
     validate::validate,
 };
 use crate::{
-    certs::Serving,
+    certs::{Serving, Trouble},
     cli::Namespaces,
     fleet::Fleets,
     push::{Hub, Key},
@@ -61,6 +64,8 @@ pub struct Context {
     pub leads: watch::Receiver<bool>,
     /// The certificates of the push port.
     pub serving: watch::Receiver<Option<Serving>>,
+    /// Why there is none, or no newer one.
+    pub trouble: Trouble,
     /// Told when every RouterConfig has been read once.
     pub listed: watch::Sender<bool>,
     /// Counters.
@@ -140,14 +145,22 @@ impl Reconciler {
             self.memory.amend(&key, |entry| {
                 entry.known = Known::default();
                 entry.start = None;
+                entry.applied = Applied::Pending;
+                entry.pending = None;
             });
-            return Action::requeue(RESYNC);
+            let asked = !matches!(entry.absent, Absent::NotAsked(_));
+            return Action::requeue(if asked { RESYNC } else { RETRY_LEAVE });
         }
-        let Some(bundle) = self.bundle() else {
+        if entry.applied == Applied::Pending {
+            let since = *entry.pending.get_or_insert_with(Instant::now);
+            self.memory.amend(&key, |entry| entry.pending = Some(since));
+        }
+        let bundle = self.bundle();
+        if bundle.is_none() && entry.in_force.is_some() {
             // The certificate comes with a word of its own.
             return Action::requeue(RESYNC);
-        };
-        let proven = self.apply(&key, &mut entry, &bundle).await;
+        }
+        let proven = self.apply(&key, &mut entry, &bundle.unwrap_or_default()).await;
         let failed = match &entry.applied {
             Applied::Failed { reason, message } => {
                 if entry.failures == 0 {
@@ -157,7 +170,7 @@ impl Reconciler {
                 entry.failures = entry.failures.saturating_add(1);
                 true
             }
-            Applied::All | Applied::Nothing => {
+            Applied::All | Applied::Nothing | Applied::Pending | Applied::ConfigAlone { .. } => {
                 if std::mem::take(&mut entry.failures) > 0 {
                     tracing::info!(routerconfig = %key, "resources are applied again");
                 }
@@ -182,7 +195,7 @@ impl Reconciler {
     }
 
     /// Judges a RouterConfig and gives its routers what is in force. Asks the cluster for nothing but, for a rejected
-    /// one of an earlier life, its ConfigMap.
+    /// one of which this life has accepted nothing, its ConfigMap.
     async fn understand(&self, object: &Arc<RouterConfig>) -> Entry {
         let key = key_of(object);
         let before = self.memory.of(&key);
@@ -195,24 +208,24 @@ impl Reconciler {
             Ok(accepted) => {
                 let warnings = accepted.warnings.clone();
                 let in_force = InForce::of(Arc::clone(object), accepted);
-                (Verdict::Accepted { warnings }, Some(in_force))
+                (Verdict::Accepted { warnings }, Ok(in_force))
             }
             Err(rejected) => {
                 let older = match older {
-                    Some(older) => Some(older),
-                    // What this life has not accepted itself may be of a fleet that may not be read any more.
-                    None => self
-                        .restored(object, &settings)
-                        .await
-                        .filter(|_| rejected.reason != Reason::FleetNamespaceNotAllowed),
+                    Some(older) => Ok(older),
+                    None => self.restored(object, &settings).await,
                 };
                 let verdict = Verdict::Rejected {
                     reason: rejected.reason,
                     message: rejected.message,
-                    older_in_force: older.is_some(),
+                    older_in_force: older.is_ok(),
                 };
                 (verdict, older)
             }
+        };
+        let (in_force, absent) = match in_force {
+            Ok(in_force) => (Some(in_force), Absent::default()),
+            Err(absent) => (None, absent),
         };
         if before.as_ref().is_none_or(|entry| entry.verdict != verdict) {
             match &verdict {
@@ -225,7 +238,7 @@ impl Reconciler {
         match &in_force {
             Some(config) => {
                 let mut fleets = self.context.fleets.lock().await;
-                if let Err(error) = fleets.follow(&key, config.pushed.as_deref()) {
+                if let Err(error) = fleets.follow(&key, config.pushed()) {
                     tracing::error!(routerconfig = %key, %error, "the fleet cannot be followed");
                 }
                 self.context.hub.set_config(&key, config.generation, &config.text);
@@ -233,23 +246,34 @@ impl Reconciler {
             None => self.context.fleets.lock().await.remove(&key),
         }
         let entry = match before {
-            Some(before) => Entry {
-                object: Arc::clone(object),
-                verdict,
-                in_force,
-                // Of the spec before: the Deployment has not been written for this one.
-                rollout: before.rollout.map(|rollout| Rollout {
-                    observed: rollout.observed
-                        && before.object.metadata.generation == object.metadata.generation,
-                    ..rollout
-                }),
-                ..before
-            },
+            Some(before) => {
+                // Of the spec before: nothing has been written for this one.
+                let same_spec = before.object.metadata.generation == object.metadata.generation;
+                Entry {
+                    object: Arc::clone(object),
+                    verdict,
+                    in_force,
+                    absent,
+                    applied: if same_spec {
+                        before.applied
+                    } else {
+                        Applied::Pending
+                    },
+                    pending: before.pending.filter(|_| same_spec),
+                    rollout: before.rollout.map(|rollout| Rollout {
+                        observed: rollout.observed && same_spec,
+                        ..rollout
+                    }),
+                    ..before
+                }
+            }
             None => Entry {
                 object: Arc::clone(object),
                 verdict,
                 in_force,
-                applied: Applied::Nothing,
+                absent,
+                applied: Applied::Pending,
+                pending: None,
                 rollout: None,
                 known: Known::default(),
                 start: None,
@@ -271,30 +295,21 @@ impl Reconciler {
         }
     }
 
-    /// What an earlier life accepted last, from the ConfigMap that it made. Nothing of a fleet that this life may not read.
-    async fn restored(&self, object: &RouterConfig, settings: &Settings) -> Option<InForce> {
-        let namespace = object.metadata.namespace.as_deref()?;
-        let name = child_name(object.metadata.name.as_deref()?);
+    /// What an earlier life accepted last, from the ConfigMap that it made.
+    async fn restored(&self, object: &RouterConfig, settings: &Settings) -> Result<InForce, Absent> {
+        let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+        let name = child_name(object.metadata.name.as_deref().unwrap_or_default());
         let api: Api<ConfigMap> = Api::namespaced(self.context.client.clone(), namespace);
-        let map = patiently(&api, &name).await?;
+        let map = patiently(&api, &name)
+            .await
+            .map_err(|error| Absent::NotAsked(format!("ConfigMap {namespace}/{name}: {error}")))?;
         let uid = object.metadata.uid.as_deref();
-        let owners = map.metadata.owner_references.iter().flatten();
-        owners.into_iter().find(|owner| Some(owner.uid.as_str()) == uid)?;
-        let data = map.data?;
-        if let Some(before) = kept::accepted(object, &data) {
-            match validate(&before, settings) {
-                Ok(accepted) => return Some(InForce::of(Arc::new(before), accepted)),
-                Err(Rejected {
-                    reason: Reason::FleetNamespaceNotAllowed,
-                    ..
-                }) => return None,
-                // A newer operator is stricter: routers go on with what they have.
-                Err(_) => {}
-            }
-        }
-        let config = InForce::restored(data.get(CONFIG_KEY)?)?;
-        let may = |fleet: &str| fleet == namespace || settings.fleet_namespaces.contains(fleet);
-        config.fleet_namespace().is_none_or(may).then_some(config)
+        let ours = |map: &ConfigMap| {
+            let mut owners = map.metadata.owner_references.iter().flatten();
+            owners.any(|owner| Some(owner.uid.as_str()) == uid)
+        };
+        let map = map.filter(ours).ok_or(Absent::NotAccepted)?;
+        restore::in_force(object, &map.data.unwrap_or_default(), settings)
     }
 
     fn bundle(&self) -> Option<String> {
@@ -318,14 +333,14 @@ fn retry(failures: u32) -> Duration {
     RETRY_FIRST.saturating_mul(doubled).min(RETRY_MOST)
 }
 
-/// A ConfigMap, if it is there. A busy API server is asked again: what it does not tell would count as never accepted.
-async fn patiently(api: &Api<ConfigMap>, name: &str) -> Option<ConfigMap> {
+/// A ConfigMap, if it is there. A busy API server is asked again: what it does not tell is not known for some seconds.
+async fn patiently(api: &Api<ConfigMap>, name: &str) -> Result<Option<ConfigMap>, kube::Error> {
     for pause in [1, 2, 4] {
         match api.get_opt(name).await {
-            Ok(found) => return found,
+            Ok(found) => return Ok(found),
             Err(error) => tracing::debug!(%error, name, "a ConfigMap could not be read"),
         }
         tokio::time::sleep(Duration::from_millis(500 * pause)).await;
     }
-    api.get_opt(name).await.ok().flatten()
+    api.get_opt(name).await
 }

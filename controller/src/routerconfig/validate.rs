@@ -119,8 +119,7 @@ pub fn validate(object: &RouterConfig, settings: &Settings) -> Result<Accepted, 
     let fleet = fleet(object, &config)?;
     literal(&opaque, &fleet)?;
     if let Some(namespace) = fleet.namespace()
-        && namespace != own
-        && !settings.fleet_namespaces.contains(namespace)
+        && !may_name(own, &fleet, settings)
     {
         return Err(Rejected {
             reason: Reason::FleetNamespaceNotAllowed,
@@ -234,8 +233,14 @@ fn source_is_written(document: &Map<String, Value>) -> Result<(), Rejected> {
     Ok(())
 }
 
+/// Whether a RouterConfig of this namespace may name that fleet.
+pub(super) fn may_name(own: &str, fleet: &Fleet, settings: &Settings) -> bool {
+    let allowed = |namespace| namespace == own || settings.fleet_namespaces.contains(namespace);
+    fleet.namespace().is_none_or(allowed)
+}
+
 /// What the operator acts on must be written out: it has no environment of the router's.
-fn literal(opaque: &[String], fleet: &Fleet) -> Result<(), Rejected> {
+pub(super) fn literal(opaque: &[String], fleet: &Fleet) -> Result<(), Rejected> {
     let needed = |path: &str| {
         let always = [
             "dynamo.enabled",
@@ -288,7 +293,7 @@ fn router(object: &RouterConfig) -> Result<(), Rejected> {
 }
 
 /// What changes when routers must be started anew for the configuration, and at no other time.
-fn process_hash(rendered: &Unexpanded, document: &Map<String, Value>) -> String {
+pub(super) fn process_hash(rendered: &Unexpanded, document: &Map<String, Value>) -> String {
     let values = serde_json::to_value(&rendered.config).unwrap_or_default();
     let mut hasher = blake3::Hasher::new();
     leaves(&values, &mut String::new(), &mut |path, value| {

@@ -57,6 +57,13 @@ pub enum Applied {
     All,
     /// There is nothing to apply.
     Nothing,
+    /// It has not been done yet for the present spec, or not by the replica that leads now.
+    Pending,
+    /// An earlier life of the operator accepted what is in force, and nothing but its configuration is known.
+    ConfigAlone {
+        /// What is kept up, and what is not.
+        message: String,
+    },
     /// Some are not.
     Failed {
         /// A reason of `ResourcesApplied`.

@@ -17,6 +17,10 @@ pub const MAX_NAMED: usize = 8;
 /// Characters of an Event's note: it is at most 1 kB, and a character has four bytes at most.
 pub(crate) const MAX_NOTE_CHARS: usize = 250;
 
+/// Resources that have not been applied for this long are worth a word (5 s): until then the status waits for what
+/// becomes of them.
+pub(crate) const PENDING: Duration = Duration::from_secs(5);
+
 /// Changes within this time make one look: a rollout is many.
 pub(crate) const PAUSE: Duration = Duration::from_millis(250);
 

@@ -124,18 +124,26 @@ fn findings(facts: &Facts) -> Vec<Finding> {
     let routers = routers_ready(facts);
     let shim = shim_reachable(facts);
     let degraded = degraded(facts, fleet.0);
-    let ready = [&accepted, &applied, &fleet, &routers, &shim]
-        .into_iter()
-        .find(|(reason, _)| reason.status() != "True")
-        .map_or_else(
-            || served(facts),
-            |(reason, message)| (unready(reason.condition()), message.clone()),
-        );
+    let not_true = |of: &[&Finding]| {
+        let mut of = of.iter();
+        let (reason, message) = of.find(|(reason, _)| reason.status() != "True")?;
+        Some((unready(reason.condition()), message.clone()))
+    };
+    let ready = not_true(&[&accepted, &applied, &fleet, &routers])
+        // Nobody is there who could tell of frontends.
+        .or_else(|| (routers.0 == Reason::ScaledToZero).then(nobody))
+        .or_else(|| not_true(&[&shim]))
+        .unwrap_or_else(|| served(facts));
     let mut all = vec![ready, accepted, applied, fleet, routers, shim, degraded];
     for (_, message) in &mut all {
         shorten(message);
     }
     all
+}
+
+fn nobody() -> Finding {
+    let message = "no router is wanted, so nobody answers requests";
+    (Reason::NoRouterWanted, message.to_owned())
 }
 
 /// With all in its place, whether there is anything to ask for: a fleet may be empty, and a frontend that is healthy

@@ -19,17 +19,20 @@ use tokio::{
 use super::{
     Transition,
     counts::counts,
-    facts::{Facts, Fleet, Router},
-    limits::{LOOK_EVERY, MAX_NOTE_CHARS, PAUSE},
+    facts::{Applied, Facts, Fleet, Router},
+    limits::{LOOK_EVERY, MAX_NOTE_CHARS, PAUSE, PENDING},
     merge,
 };
 use crate::{
+    certs::{Serving, Trouble},
     fleet::{Fleets, state_of},
+    leader::while_leading,
     push::{Hub, Key},
     routerconfig::{
         MANAGER, Metrics, build,
         memory::{Entry, Memory},
         reconcile::Context,
+        validate,
     },
 };
 
@@ -40,6 +43,8 @@ pub(crate) struct Writer {
     fleets: Arc<Mutex<Fleets>>,
     memory: Arc<Memory>,
     leads: watch::Receiver<bool>,
+    serving: watch::Receiver<Option<Serving>>,
+    trouble: Trouble,
     metrics: Metrics,
     recorder: Recorder,
 }
@@ -52,6 +57,8 @@ impl Writer {
             fleets: Arc::clone(&context.fleets),
             memory,
             leads: context.leads.clone(),
+            serving: context.serving.clone(),
+            trouble: context.trouble.clone(),
             metrics: context.metrics.clone(),
             recorder,
         }
@@ -86,14 +93,23 @@ impl Writer {
     }
 
     async fn look(&self, key: &Key, entry: &Entry) {
+        // What has just begun is about to be known.
+        let begun = || entry.pending.is_some_and(|since| since.elapsed() >= PENDING);
+        if entry.applied == Applied::Pending && !begun() {
+            return;
+        }
         let facts = self.facts(key, entry).await;
         let before = before(entry);
         let since_counts = entry.counted.map_or(Duration::MAX, |at| at.elapsed());
         let merged = merge(before, &facts, Timestamp::now(), since_counts);
-        if !merged.differs || !*self.leads.borrow() {
+        if !merged.differs {
             return;
         }
-        match self.write(&entry.object, &merged.status).await {
+        let write = self.write(&entry.object, &merged.status);
+        let Some(written) = while_leading(&self.leads, write).await else {
+            return;
+        };
+        match written {
             Ok(version) => {
                 self.metrics.wrote_status();
                 let counts_moved = before.is_none_or(|before| before.fleet != merged.status.fleet);
@@ -171,10 +187,12 @@ impl Writer {
         let config = entry.in_force.as_ref();
         let fleet = match config {
             None => Fleet::NotWatched,
-            Some(config) => match (&config.pushed, config.local) {
-                (Some(_), _) => self.pushed(key).await,
-                (None, Some(kind)) => Fleet::Local { kind },
-                (None, None) => Fleet::Off,
+            Some(config) => match &config.fleet {
+                validate::Fleet::Pushed { .. } => self.pushed(key).await,
+                validate::Fleet::Local { source, .. } => Fleet::Local {
+                    kind: source.as_str(),
+                },
+                validate::Fleet::None => Fleet::Off,
             },
         };
         let routers = self.hub.sessions().of(key).into_iter().map(|session| {
@@ -195,7 +213,7 @@ impl Writer {
         Facts {
             generation: entry.object.metadata.generation.unwrap_or_default(),
             verdict: entry.verdict.clone(),
-            applied: entry.applied.clone(),
+            applied: self.applied(entry),
             config: config.map(|config| ConfigId::of(config.generation, &config.text)),
             fleet,
             rollout: entry.rollout,
@@ -203,6 +221,20 @@ impl Writer {
             pools: config.map(|config| config.pools.clone()).unwrap_or_default(),
             selector: build::scale_selector(&entry.object),
             url: build::url(&entry.object),
+        }
+    }
+
+    fn applied(&self, entry: &Entry) -> Applied {
+        if entry.applied != Applied::Pending || self.serving.borrow().is_some() {
+            return entry.applied.clone();
+        }
+        let why = self.trouble.borrow().clone();
+        Applied::Failed {
+            reason: Reason::NoCertificate,
+            message: format!(
+                "the operator has no certificate for the port that routers connect to: {}",
+                why.as_deref().unwrap_or("it has not been read yet")
+            ),
         }
     }
 

@@ -90,3 +90,25 @@ async fn an_authority_is_replaced_without_losing_a_router() {
     assert!(ca(&map).contains(&old.cert) && ca(&map).contains(&new));
     second.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_authority_in_the_secret_is_replaced() {
+    let cluster = cluster().await;
+    let client = cluster.client().await;
+    let ns = namespace(cluster, "no-authority").await;
+    let far = Timestamp::now() + SignedDuration::from_hours(24 * plan::AUTHORITY_DAYS);
+    let nonsense = json!({ "certificate": "nonsense", "key": "nonsense", "not_after": far.as_second() });
+    store(&client, &ns, &[nonsense]).await;
+    let operator = Operator::start(client.clone(), &ns, &[]).await;
+    let held = eventually("an authority", LIMIT, || async {
+        let held = held(&client, &ns).await;
+        (held.len() == 1 && held[0]["certificate"] != "nonsense").then_some(held)
+    })
+    .await;
+    let ca = held[0]["certificate"].as_str().unwrap();
+    eventually("a certificate", LIMIT, || async {
+        connect(operator.port, ca).await.ok().map(drop)
+    })
+    .await;
+    operator.stop().await;
+}

@@ -72,11 +72,12 @@ impl Operator {
             "--push-endpoint=https://localhost:9443",
             push.as_str(),
             "--health-address=127.0.0.1:0",
-            "--ca-secret=ca",
             pod.as_str(),
             own.as_str(),
         ];
-        let cli = Cli::parse_from(fixed.iter().chain(more));
+        let files = more.iter().any(|flag| flag.starts_with("--tls-dir"));
+        let secret: &[&str] = if files { &[] } else { &["--ca-secret=ca"] };
+        let cli = Cli::parse_from(fixed.iter().chain(secret).chain(more));
         let tasks = Tasks::new();
         let hub = app::start(&cli, client, &tasks.spawner()).await.unwrap();
         Self {

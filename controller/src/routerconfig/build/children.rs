@@ -43,12 +43,11 @@ pub(super) fn all(
     };
     let mut children = vec![make.own::<ServiceAccount>(json!({ "automountServiceAccountToken": false }))];
     children.extend(make.rbac());
-    let spec = kept::spec_of(object, accepted.generation, files.config.len());
-    children.push(make.own::<ConfigMap>(json!({ "data": without_null(json!({
-        CONFIG_KEY: files.config,
-        CA_KEY: files.ca,
-        SPEC_KEY: spec,
-    })) })));
+    children.push(config_map(
+        object,
+        files,
+        kept::spec_of(object, files.config.len()),
+    ));
     children.push(make.service());
     children.push(make.deployment());
     children.extend(make.disruption_budget());
@@ -56,6 +55,19 @@ pub(super) fn all(
     children.extend(make.network_policy());
     children.extend(make.monitor());
     children
+}
+
+pub(super) fn config_map(object: &RouterConfig, files: Files<'_>, kept: Option<String>) -> Child {
+    let data = without_null(json!({
+        CONFIG_KEY: files.config,
+        CA_KEY: files.ca,
+        SPEC_KEY: kept,
+    }));
+    own(
+        object,
+        ApiResource::erase::<ConfigMap>(&()),
+        json!({ "data": data }),
+    )
 }
 
 /// The ports of the Service.
@@ -97,24 +109,7 @@ impl Make<'_> {
 
     /// A child in the RouterConfig's namespace, which it goes with.
     fn own<K: Resource<DynamicType = ()>>(&self, data: Value) -> Child {
-        self.own_of(ApiResource::erase::<K>(&()), data)
-    }
-
-    fn own_of(&self, resource: ApiResource, data: Value) -> Child {
-        let metadata = ObjectMeta {
-            name: Some(child_name(self.name())),
-            namespace: Some(self.namespace().to_owned()),
-            labels: Some(labels(self.name())),
-            owner_references: self.object.controller_owner_ref(&()).map(|owner| {
-                // Deletion in the foreground waits for what belongs to the object.
-                vec![OwnerReference {
-                    block_owner_deletion: Some(true),
-                    ..owner
-                }]
-            }),
-            ..ObjectMeta::default()
-        };
-        child(resource, metadata, data, false)
+        own(self.object, ApiResource::erase::<K>(&()), data)
     }
 
     /// A child in the fleet's namespace.
@@ -326,7 +321,8 @@ impl Make<'_> {
         if !self.settings.pod_monitors || written.enabled == Some(false) {
             return None;
         }
-        let mut child = self.own_of(
+        let mut child = own(
+            self.object,
             pod_monitor(),
             json!({ "spec": {
                 "selector": self.selector(),
@@ -341,6 +337,24 @@ impl Make<'_> {
         child.object.metadata.labels = Some(written.labels.into_iter().chain(own).collect());
         Some(child)
     }
+}
+
+fn own(object: &RouterConfig, resource: ApiResource, data: Value) -> Child {
+    let name = object.metadata.name.as_deref().unwrap_or_default();
+    let metadata = ObjectMeta {
+        name: Some(child_name(name)),
+        namespace: object.metadata.namespace.clone(),
+        labels: Some(labels(name)),
+        owner_references: object.controller_owner_ref(&()).map(|owner| {
+            // Deletion in the foreground waits for what belongs to the object.
+            vec![OwnerReference {
+                block_owner_deletion: Some(true),
+                ..owner
+            }]
+        }),
+        ..ObjectMeta::default()
+    };
+    child(resource, metadata, data, false)
 }
 
 fn child(resource: ApiResource, metadata: ObjectMeta, data: Value, foreign: bool) -> Child {

@@ -1,8 +1,11 @@
 //! What must exist for a RouterConfig, made to exist; and what is to go, made to go.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::AtomicBool},
+};
 
-use continuum_crds::RouterConfig;
+use continuum_crds::{RouterConfig, conditions::Reason};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kube::{
     Resource as _,
@@ -20,10 +23,11 @@ use crate::{
     routerconfig::{
         apply::{Applier, Failure, reason_of, rollout_of},
         build::{self, Files, template::PROCESS_CONFIG},
-        kept::{self, Moment},
+        kept::{self, Moment, SPEC_KEY},
         limits::{RETRY_LEAVE, SILENCE},
-        memory::{Entry, InForce, Start},
+        memory::{Absent, Entry, InForce, Start},
         render::CONFIG_KEY,
+        restore,
         validate::Accepted,
     },
     status::{facts::Applied, limits::MAX_NOTE_CHARS},
@@ -36,20 +40,14 @@ impl Reconciler {
         let object = Arc::clone(&entry.object);
         let applier = self.applier(&object);
         let Some(config) = entry.in_force.clone() else {
-            // Nothing is wanted elsewhere, and what is there gives rights that nobody has accepted.
-            entry.applied = match self.tidy(&applier, entry, None).await {
-                Ok(()) => Applied::Nothing,
-                Err(failure) => failure.into(),
-            };
+            entry.applied = self.nothing(&applier, entry).await;
             return true;
         };
         let Some((built_from, accepted)) = &config.made_of else {
-            // What an earlier life applied stays as it is.
-            entry.applied = Applied::All;
-            let kind = ApiResource::erase::<Deployment>(&());
-            if let Ok(Some(there)) = applier.own(&kind).await {
-                entry.rollout = Some(rollout_of(&there));
-            }
+            entry.applied = match self.config_alone(&applier, entry, &config, bundle).await {
+                Ok(applied) => applied,
+                Err(failure) => failure.into(),
+            };
             return true;
         };
         let start = match self.start(key, &applier, entry, &config, accepted).await {
@@ -83,9 +81,73 @@ impl Reconciler {
         if let Err(failure) = self.tidy(&applier, entry, foreign).await {
             entry.applied = failure.into();
         }
+        if applier.lost() {
+            // Whoever leads says what is there.
+            entry.applied = Applied::Pending;
+            entry.pending = None;
+        }
         let proven = start == config.text;
         entry.start = Some(Start::Text(start));
         proven
+    }
+
+    /// Nothing is in force: nothing is wanted elsewhere, and what is there gives rights that nobody has accepted.
+    async fn nothing(&self, applier: &Applier<'_>, entry: &mut Entry) -> Applied {
+        let unreadable = match &entry.absent {
+            Absent::NotAccepted => false,
+            Absent::Unreadable => true,
+            Absent::NotAsked(why) => {
+                return Applied::Failed {
+                    reason: Reason::ApiUnavailable,
+                    message: format!("what was accepted before cannot be looked up: {why}"),
+                };
+            }
+        };
+        let allowed = &self.context.settings.fleet_namespaces;
+        // Somebody did accept it, and it may still be read.
+        let stays = unreadable && applier.elsewhere().iter().all(|name| allowed.contains(name));
+        if !stays && let Err(failure) = self.tidy(applier, entry, None).await {
+            return failure.into();
+        }
+        if unreadable {
+            let message = "this version of the operator cannot read what was accepted before: routers go on with it, and \
+                           their resources stay as they are";
+            return Applied::ConfigAlone {
+                message: message.to_owned(),
+            };
+        }
+        Applied::Nothing
+    }
+
+    /// Nothing but the configuration is known of what an earlier life accepted: its ConfigMap is kept up, which also
+    /// brings the authority to the routers, and the rest stays as it is.
+    async fn config_alone(
+        &self,
+        applier: &Applier<'_>,
+        entry: &mut Entry,
+        config: &InForce,
+        bundle: &str,
+    ) -> Result<Applied, Failure> {
+        let there = applier.own(&ApiResource::erase::<ConfigMap>(&())).await?;
+        let kept = there.and_then(|map| kept::strings(&map.data).remove(SPEC_KEY));
+        let files = Files {
+            config: &config.text,
+            ca: bundle,
+        };
+        let map = build::config_map(applier.object, files, kept);
+        applier.keep(&map, &mut entry.known).await?;
+        let deployment = applier.own(&ApiResource::erase::<Deployment>(&())).await?;
+        entry.rollout = deployment.as_deref().map(rollout_of);
+        if applier.lost() {
+            return Ok(Applied::Pending);
+        }
+        let mut message = "of the spec that was accepted before only the configuration is known: its ConfigMap is kept up, \
+                           and all other resources stay as they are"
+            .to_owned();
+        if entry.rollout.is_none() {
+            message.push_str("; there is no Deployment");
+        }
+        Ok(Applied::ConfigAlone { message })
     }
 
     /// A RouterConfig that is being deleted: what it owns goes with it, what is elsewhere is deleted here.
@@ -142,7 +204,9 @@ impl Reconciler {
             .finalizer(&elsewhere)
             .await
             .map_err(|error| failed("finalizer", &error))?;
-        entry.tidy = Some(foreign);
+        if !applier.lost() {
+            entry.tidy = Some(foreign);
+        }
         Ok(())
     }
 
@@ -161,7 +225,7 @@ impl Reconciler {
                 let map = applier.own(&ApiResource::erase::<ConfigMap>(&())).await?;
                 let text = map.and_then(|map| kept::strings(&map.data).remove(CONFIG_KEY));
                 // What is no configuration of the operator is nobody's proof.
-                let text = text.filter(|text| InForce::restored(text).is_some());
+                let text = text.filter(|text| restore::is_given(text));
                 text.map_or(Start::Nothing, |text| Start::Text(text.into()))
             }
         };
@@ -196,6 +260,7 @@ impl Reconciler {
             client: &self.context.client,
             live: &self.live,
             leads: &self.context.leads,
+            lost: AtomicBool::new(false),
             object,
         }
     }

@@ -38,15 +38,20 @@ pub(super) fn applied(applied: &Applied) -> Finding {
         Applied::All => (Reason::Applied, "all resources are as they should be".to_owned()),
         Applied::Nothing => (
             Reason::NothingAccepted,
-            "no config of this RouterConfig was accepted yet".to_owned(),
+            "no config of this RouterConfig is in force, so nothing is applied".to_owned(),
         ),
+        Applied::Pending => (
+            Reason::Applying,
+            "the resources have not all been applied yet".to_owned(),
+        ),
+        Applied::ConfigAlone { message } => (Reason::SpecNotKept, message.clone()),
         Applied::Failed { reason, message } => (*reason, message.clone()),
     }
 }
 
 pub(super) fn fleet_synced(facts: &Facts) -> Finding {
     match &facts.fleet {
-        Fleet::NotWatched => (Reason::NotWatched, "there is no accepted config yet".to_owned()),
+        Fleet::NotWatched => (Reason::NotWatched, "no config is in force".to_owned()),
         Fleet::Off => (
             Reason::NoFleet,
             "the config asks for no discovery of a fleet".to_owned(),

@@ -152,6 +152,21 @@ const CASES: &[(Reason, Change)] = &[
     (Reason::ShimNotReachable, |facts| {
         facts.pools.push("other".to_owned())
     }),
+    (Reason::NoRouterWanted, |facts| {
+        facts.rollout = Some(Rollout {
+            observed: true,
+            ..Rollout::default()
+        });
+        facts.routers.clear();
+    }),
+    (Reason::NoRouterWanted, |facts| {
+        facts.rollout = Some(Rollout {
+            observed: true,
+            ..Rollout::default()
+        });
+        facts.routers.clear();
+        facts.pools.clear();
+    }),
     (Reason::NoModelServed, |facts| {
         report(facts).served_models = Some(0)
     }),
@@ -171,7 +186,17 @@ const CASES: &[(Reason, Change)] = &[
         facts.verdict = rejected(Reason::FleetNamespaceNotAllowed, false);
     }),
     (Reason::Applied, |_| ()),
+    (Reason::Applying, |facts| facts.applied = Applied::Pending),
     (Reason::NothingAccepted, |facts| facts.applied = Applied::Nothing),
+    (Reason::SpecNotKept, |facts| {
+        facts.verdict = rejected(Reason::InvalidConfig, true);
+        facts.applied = Applied::ConfigAlone {
+            message: "the configuration alone is known".to_owned(),
+        };
+    }),
+    (Reason::NoCertificate, |facts| {
+        facts.applied = failed(Reason::NoCertificate)
+    }),
     (Reason::OwnedByOther, |facts| {
         facts.applied = failed(Reason::OwnedByOther)
     }),
@@ -325,7 +350,12 @@ fn each_condition_is_what_it_is_for_each_reason() {
             .iter()
             .filter(|condition| !["Ready", "Degraded"].contains(&condition.type_.as_str()));
         let in_place = others.clone().all(|condition| condition.status == "True");
-        assert_eq!(ready, in_place && *wanted != Reason::NoModelServed);
+        let nobody = [
+            Reason::NoModelServed,
+            Reason::NoRouterWanted,
+            Reason::ScaledToZero,
+        ];
+        assert_eq!(ready, in_place && !nobody.contains(wanted));
     }
     for wanted in Reason::ALL {
         assert!(
