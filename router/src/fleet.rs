@@ -44,7 +44,7 @@ pub struct Fleet {
     subscriptions: supervisor::Handle,
     load_settings: watch::Sender<supervisor::Settings>,
     max_ranks: watch::Sender<usize>,
-    started: Instant,
+    clock: Clock,
 }
 
 impl Fleet {
@@ -60,6 +60,7 @@ impl Fleet {
         pushed: watch::Receiver<Pushed>,
     ) -> Result<Self, Error> {
         let started = Instant::now();
+        let clock = Clock(started);
         let load = config.borrow().dynamo.load.clone();
         let (max_ranks, ranks) = watch::channel(max_ranks_of(&load));
         let store = Arc::new(Store::with_capacity(*ranks.borrow()));
@@ -83,7 +84,7 @@ impl Fleet {
         let moved = Arc::<Moved>::default();
         let follower = Follower {
             moved: moved.clone(),
-            started,
+            clock,
             over_capacity: over_capacity.clone(),
             store: store.clone(),
             table: table.clone(),
@@ -107,7 +108,7 @@ impl Fleet {
             subscriptions,
             load_settings,
             max_ranks,
-            started,
+            clock,
         })
     }
 
@@ -188,7 +189,12 @@ impl Fleet {
     /// Milliseconds since the fleet was started: the clock of the store.
     #[must_use]
     pub fn now(&self) -> Millis {
-        now(self.started)
+        self.clock.now()
+    }
+
+    /// The same clock, to keep.
+    pub(crate) const fn clock(&self) -> Clock {
+        self.clock
     }
 
     /// Whether workers have joined or left the graph within [`SETTLING`]: its frontends may know others than the view
@@ -206,8 +212,14 @@ impl Fleet {
 /// When workers last joined or left each graph; graphs of which nobody is left are forgotten once they have settled.
 type Moved = ArcSwap<BTreeMap<Graph, Millis>>;
 
-fn now(started: Instant) -> Millis {
-    Millis(u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX))
+/// The clock of the store: milliseconds since the fleet was started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock(Instant);
+
+impl Clock {
+    pub(crate) fn now(self) -> Millis {
+        Millis(u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
 }
 
 /// The one writer of the table.
@@ -217,7 +229,7 @@ struct Follower {
     followed: Arc<Cell<FleetView>>,
     over_capacity: Arc<AtomicUsize>,
     moved: Arc<Moved>,
-    started: Instant,
+    clock: Clock,
     max_ranks: watch::Receiver<usize>,
 }
 
@@ -263,7 +275,7 @@ impl Follower {
     }
 
     fn note_moves(&self, view: &FleetView) {
-        let now = now(self.started);
+        let now = self.clock.now();
         let before = self.followed.load();
         let graphs = view.graphs_moved_since(&before);
         if graphs.is_empty() {

@@ -64,6 +64,11 @@ impl KvIndex {
         self.filled.load()
     }
 
+    /// The index as whoever keeps it sees it.
+    pub(crate) const fn filled(&self) -> &Filled {
+        &self.filled
+    }
+
     /// All subscriptions to block events.
     #[must_use]
     pub fn subscriptions(&self) -> Vec<Row> {

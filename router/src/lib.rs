@@ -10,6 +10,8 @@ pub mod dispatch;
 pub mod error;
 #[cfg(feature = "dynamo")]
 pub mod fleet;
+#[cfg(feature = "dynamo")]
+pub(crate) mod in_use;
 pub mod ingress;
 #[cfg(feature = "dynamo")]
 pub mod kv_index;

@@ -3,19 +3,23 @@
 //! Nothing here fails a request: where the prompt cannot be had in time, workers are chosen by load, and the reason is
 //! counted.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use bytes::Bytes;
 use continuum_config::Config;
+use continuum_events::Filled;
 use continuum_fleet::{
     ids::ModelName,
     view::{Blocks, FleetView},
 };
 use continuum_kv_index::{Index, Matches, RankKey};
 use continuum_prompt::{Ask, Endpoint, Hub, Prepared, Settings, Unavailable};
-use continuum_routing::picker::{
-    Chosen, Pick,
-    kv::{Entry, Held, InFlight, Prompt},
+use continuum_routing::{
+    Millis,
+    picker::{
+        Chosen, Pick,
+        kv::{Held, InFlight, Prompt},
+    },
 };
 use continuum_runtime::{cell::Cell, tasks::Spawner};
 use prometheus::Registry;
@@ -23,7 +27,8 @@ use tokio::sync::watch;
 
 use crate::{
     app::Error,
-    fleet::Fleet,
+    fleet::{Clock, Fleet},
+    in_use::Hold,
     ingress::routes::Route,
     live::Live,
     metrics::{KvResult, KvSelections},
@@ -45,6 +50,8 @@ pub(crate) struct Known {
     settings: continuum_routing::picker::kv::Settings,
     chance: [f64; 2],
     in_flight: Arc<InFlight>,
+    filled: Filled,
+    clock: Clock,
 }
 
 /// Why load alone decides on a prompt.
@@ -159,11 +166,13 @@ impl Prompts {
         };
         let prepared = self.inner.prepare(ask).await.map_err(Unknown::Unavailable)?;
         Ok(Known {
-            held: held(&index, &self.in_flight, &prepared),
+            held: held(&index, &self.in_flight, &prepared, fleet.now()),
             prepared,
             settings,
             chance: rand::random(),
             in_flight: self.in_flight.clone(),
+            filled: fleet.kv.filled().clone(),
+            clock: fleet.clock(),
         })
     }
 
@@ -202,25 +211,31 @@ impl Known {
     }
 
     /// The blocks of the request are in use on a picked rank until this is dropped.
-    pub(crate) fn enter(&self, chosen: &Chosen) -> Option<Entry> {
+    pub(crate) fn enter(&self, chosen: &Chosen) -> Option<Hold> {
         let blocks = chosen.worker.card.as_ref()?.blocks()?;
         let (_, hashes) = self.prepared.hashes.iter().find(|(of, _)| *of == blocks)?;
         let rank = RankKey {
             worker: chosen.worker.key.clone(),
             rank: chosen.rank?.0,
         };
-        Some(self.in_flight.enter(&rank, hashes))
+        Some(Hold {
+            entry: Some(self.in_flight.enter(&rank, hashes)),
+            rank,
+            filled: self.filled.clone(),
+            clock: self.clock,
+            read: AtomicBool::new(false),
+        })
     }
 }
 
-fn held(index: &Index, in_flight: &InFlight, prepared: &Prepared) -> Vec<Held> {
+fn held(index: &Index, in_flight: &InFlight, prepared: &Prepared, now: Millis) -> Vec<Held> {
     let lookup = |(blocks, hashes): &(Blocks, Vec<u64>)| {
         let mut cached = Matches::new();
         index.find(hashes, &mut cached);
         Held {
             block_size: blocks.size,
             cached,
-            in_flight: in_flight.find(hashes),
+            in_flight: in_flight.find(hashes, now),
         }
     };
     prepared.hashes.iter().map(lookup).collect()

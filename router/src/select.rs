@@ -11,7 +11,7 @@ use continuum_fleet::ids::{Graph, ModelName, WorkerKey};
 use continuum_routing::{
     Millis,
     load::{Booking, Dispatch},
-    picker::{self, Chosen, Explained, NoPick, Pick, Pool, Reason, Request, kv::Entry},
+    picker::{self, Chosen, Explained, NoPick, Pick, Pool, Reason, Request},
 };
 use http::HeaderMap;
 
@@ -22,6 +22,7 @@ use crate::{
         serve::{Pins, Standing},
     },
     fleet::Fleet,
+    in_use::Hold,
     ingress::{
         body::Inspected,
         pin_headers::{self, Pinned},
@@ -41,9 +42,9 @@ pub struct Pin {
     /// What it weighs.
     pub booking: Booking,
     /// Its blocks in use on the rank that decodes, where they are known.
-    _blocks: Option<Entry>,
+    blocks: Option<Hold>,
     /// Those on the prefill rank of a pair, until the prompt has been read.
-    reading: Mutex<Option<Entry>>,
+    reading: Mutex<Option<Hold>>,
     /// Its pool had prefill workers for the model when it was picked, also where none was picked: beside an
     /// aggregated worker none is.
     prefill_pool: bool,
@@ -53,7 +54,9 @@ impl Pin {
     /// The first byte of the answer: the prompt has been read.
     pub(crate) fn first_byte(&self, now: Millis) {
         self.booking.first_byte(now);
-        drop(self.reading.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.blocks.iter().for_each(Hold::read);
+        let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner).take();
+        reading.iter().for_each(Hold::read);
     }
 }
 
@@ -166,7 +169,7 @@ impl<'a> Selection<'a> {
         };
         let booking = self.fleet.store.book(&pick, dispatch, now);
         Ok(Pin {
-            _blocks: self.known.as_ref().and_then(|known| known.enter(&pick.decode)),
+            blocks: self.known.as_ref().and_then(|known| known.enter(&pick.decode)),
             reading: Mutex::new(
                 self.known
                     .as_ref()

@@ -5,14 +5,11 @@ use std::{convert::Infallible, sync::Arc};
 use bytes::Bytes;
 use continuum_config::Config;
 use continuum_fleet::{ids::ModelName, view::FleetView};
-use continuum_routing::picker::{
-    Chosen, Pick,
-    kv::{Entry, Prompt},
-};
+use continuum_routing::picker::{Chosen, Pick, kv::Prompt};
 use continuum_runtime::{cell::Cell, tasks::Spawner};
 use prometheus::Registry;
 
-use crate::{app::Error, fleet::Fleet, ingress::routes::Route, live::Live};
+use crate::{app::Error, fleet::Fleet, in_use::Hold, ingress::routes::Route, live::Live};
 
 /// Nothing.
 pub struct Prompts;
@@ -87,7 +84,7 @@ impl Known {
         match self.0 {}
     }
 
-    pub(crate) fn enter(&self, _chosen: &Chosen) -> Option<Entry> {
+    pub(crate) fn enter(&self, _chosen: &Chosen) -> Option<Hold> {
         match self.0 {}
     }
 }

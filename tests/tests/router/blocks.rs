@@ -27,7 +27,7 @@ use continuum_wire::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{MODEL, PATIENCE, Router, ask, config, post, until};
+use crate::support::{Answer, MODEL, PATIENCE, Router, ask, config, post, until};
 
 const KV_EVENTS: &str = "kv-events";
 const BLOCK_SIZE: u32 = 16;
@@ -291,6 +291,22 @@ fn selected(router: &Router, result: &str) -> f64 {
     router.metric("continuum_dynamo_kv_selection_total", &[("result", result)])
 }
 
+/// The answer to a prompt that was scored and found in a cache. A busy machine may have no time to render it; then it is
+/// asked again.
+async fn scored(router: &Router, request: impl Fn() -> http::request::Builder, body: &Value) -> Answer {
+    let begun = tokio::time::Instant::now();
+    loop {
+        let [overlap, none] = ["overlap", "no_overlap"].map(|result| selected(router, result));
+        let answer = ask(router.clients(), request(), body.to_string()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        if selected(router, "overlap") > overlap {
+            return answer;
+        }
+        assert_eq!(selected(router, "no_overlap"), none, "nobody holds any of it");
+        assert!(begun.elapsed() < PATIENCE, "not scored");
+    }
+}
+
 /// Blocks of the prompt in memory of each worker, by instance; `None` where only load counts.
 async fn held(router: &Router, body: &Value) -> Vec<Option<u64>> {
     let request = http::Request::post("/admin/dynamo/explain");
@@ -454,14 +470,48 @@ async fn a_worker_that_lies_costs_nobody_else() {
     until_held(&router, &asked, &[Some(60), Some(64), Some(0)]).await;
     tellers[0].tell(names(&blocks[30..60])).await;
     until_held(&router, &asked, &[Some(30), Some(64), Some(0)]).await;
-    let answer = ask(
-        router.clients(),
-        post().header("x-backend", ""),
-        asked.to_string(),
-    )
-    .await;
+    let answer = scored(&router, || post().header("x-backend", ""), &asked).await;
     let reader = format!("dynamo/{}@0", workers[1].instance);
     assert_eq!(answer.header("x-continuum-decode-worker"), Some(reader.as_str()));
+    assert!(router.stop().await);
+}
+
+#[tokio::test]
+async fn what_a_worker_has_read_counts_after_its_events_were_lost_and_only_then() {
+    let ground = Ground::new(2, 1).await;
+    let workers = ground.workers();
+    let mut tellers = [ground.teller(&workers[0]).await, ground.teller(&workers[1]).await];
+    let router = Router::before(&ground.sim, &ground.store, &ground.kv("")).await;
+    for teller in &mut tellers {
+        teller.first(&router, stored(None, vec![block(1, 1)])).await;
+    }
+    let texts = ["a", "b"].map(|who| format!("{who}{}", text(64)));
+    // The first one's second event is lost.
+    tellers[0].events += 1;
+    for ((teller, text), gaps) in tellers.iter_mut().zip(&texts).zip([1.0, 1.0]) {
+        teller.tell(stored(None, chain(text, None)[..10].to_vec())).await;
+        until("the gap", || counted(&router, "gap") >= gaps).await;
+    }
+    for (at, (text, worker)) in texts.iter().zip(&workers).enumerate() {
+        let asked = body(MODEL, text);
+        let mut held = [Some(0), Some(0)];
+        held[at] = Some(10);
+        until_held(&router, &asked, &held).await;
+        let answer = ask(
+            router.clients(),
+            post().header("x-backend", ""),
+            asked.to_string(),
+        )
+        .await;
+        let reader = format!("dynamo/{}@0", worker.instance);
+        assert_eq!(answer.header("x-continuum-decode-worker"), Some(reader.as_str()));
+        // What events tell without a hole is the truth.
+        held[at] = Some([64, 10][at]);
+        until_held(&router, &asked, &held).await;
+    }
+    // The worker says itself that it holds nothing: from then on its events tell all.
+    tellers[0].tell(Data::Cleared).await;
+    until("the clearing", || counted(&router, "cleared") >= 1.0).await;
     assert!(router.stop().await);
 }
 
@@ -524,7 +574,7 @@ async fn prompts_are_hashed_with_the_salt_that_the_frontend_sees() {
         body
     };
     until_held(&router, &salted(json!({})), &[all, none, none]).await;
-    for (nth, (more, expected)) in [
+    for (more, expected) in [
         (json!({}), 0),
         (json!({"cache_salt": "mine"}), 1),
         (json!({"nvext": {"cache_salt": "mine"}}), 1),
@@ -538,20 +588,15 @@ async fn prompts_are_hashed_with_the_salt_that_the_frontend_sees() {
             json!({"model": "mapped", "nvext": {"cache_salt": "theirs", "dp_rank": 7}}),
             2,
         ),
-    ]
-    .into_iter()
-    .enumerate()
-    {
+    ] {
         let body = salted(more.clone());
         let mut holders = [none; 3];
         holders[expected] = all;
-        assert_eq!(held(&router, &body).await, holders, "{more}");
-        let overlap = selected(&router, "overlap");
+        until_held(&router, &body, &holders).await;
         // The header of a client who wants another's cache.
-        let request = post().header("x-tenant-id", "theirs");
-        let answer = ask(router.clients(), request, body.to_string()).await;
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        let seen = shim.seen().remove(nth);
+        let request = || post().header("x-tenant-id", "theirs");
+        scored(&router, request, &body).await;
+        let seen = shim.seen().pop().unwrap();
         assert_eq!(seen.header("x-tenant-id"), None);
         let sent: Value = serde_json::from_slice(&seen.body).unwrap();
         assert_eq!(sent["cache_salt"], body["cache_salt"]);
@@ -562,11 +607,10 @@ async fn prompts_are_hashed_with_the_salt_that_the_frontend_sees() {
             Some(chosen.as_str()),
             "{more}"
         );
-        assert_eq!(selected(&router, "overlap"), overlap + 1.0, "{more}");
     }
     // A salt that nobody has.
     let nobody = salted(json!({"cache_salt": "another"}));
-    assert_eq!(held(&router, &nobody).await, [none; 3]);
+    until_held(&router, &nobody, &[none; 3]).await;
     assert!(router.stop().await);
 }
 
@@ -603,10 +647,7 @@ async fn it_is_turned_off_and_on_while_the_router_runs() {
     until_held(&router, &asked, &[Some(0), Some(0)]).await;
     teller.first(&router, stored(None, blocks[..7].to_vec())).await;
     until_held(&router, &asked, &[Some(7), Some(0)]).await;
-    let overlap = selected(&router, "overlap");
-    let answer = ask(router.clients(), post(), asked.to_string()).await;
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    assert_eq!(selected(&router, "overlap"), overlap + 1.0);
+    scored(&router, post, &asked).await;
     // A smaller index is another one.
     reload(&on.replace("limits: {", "limits: {max_index_blocks: 1000")).await;
     until_held(&router, &asked, &[Some(0), Some(0)]).await;

@@ -16,7 +16,7 @@ use continuum_fleet::{
     ids::{Namespace, PublisherId},
     view::{FleetView, Publisher, Topic},
 };
-use continuum_kv_index::{Caps, Cursors, Index, Intake, Outcome};
+use continuum_kv_index::{Caps, Cursors, Index, Intake, Outcome, RankKey};
 use continuum_wire::{Budget, Delivery, Expected, Limits, Refusal, zmtp::Message};
 use tokio::time::Instant;
 
@@ -33,14 +33,30 @@ use crate::{
 /// The index that block events fill, if they are wanted.
 ///
 /// There is a new one when the operator turns it off and on again, or changes its caps.
-#[derive(Clone, Debug, Default)]
-pub struct Filled(Arc<ArcSwapOption<Index>>);
+#[derive(Clone, Debug)]
+pub struct Filled {
+    index: Arc<ArcSwapOption<Index>>,
+    intake: Arc<Intake>,
+}
 
 impl Filled {
+    fn new(intake: Arc<Intake>) -> Self {
+        Self {
+            index: Arc::default(),
+            intake,
+        }
+    }
+
     /// The index now; `None` while block events are not wanted.
     #[must_use]
     pub fn load(&self) -> Option<Arc<Index>> {
-        self.0.load_full()
+        self.index.load_full()
+    }
+
+    /// Whether a rank holds blocks that the index does not know of: see [`Intake::misses`].
+    #[must_use]
+    pub fn misses(&self, rank: &RankKey) -> bool {
+        self.intake.misses(rank)
     }
 }
 
@@ -60,11 +76,12 @@ pub(crate) struct Blocks {
 
 impl Blocks {
     /// `seed` is random, so that nobody can make blocks collide.
-    pub(crate) fn new(filled: Filled, metrics: BlockMetrics, seed: u64) -> Self {
+    pub(crate) fn new(metrics: BlockMetrics, seed: u64) -> Self {
         let first = BlockSettings::default();
+        let intake = Arc::new(Intake::new(Arc::new(Index::seeded(NOTHING, seed))));
         Self {
-            intake: Arc::new(Intake::new(Arc::new(Index::seeded(NOTHING, seed)))),
-            filled,
+            filled: Filled::new(Arc::clone(&intake)),
+            intake,
             seed,
             metrics,
             budget: Budget::new(first.budget),
@@ -73,6 +90,11 @@ impl Blocks {
             subscriptions: Arc::default(),
             cursors: Mutex::default(),
         }
+    }
+
+    /// The index that they fill.
+    pub(crate) fn filled(&self) -> Filled {
+        self.filled.clone()
     }
 
     fn new_cursors(&self) -> Cursors {
@@ -112,7 +134,7 @@ impl Family for Blocks {
         if std::mem::replace(&mut *lock(&self.caps), caps) != caps {
             let index = Arc::new(Index::seeded(caps, self.seed));
             self.intake.fill(Arc::clone(&index));
-            self.filled.0.store(settings.enabled.then_some(index));
+            self.filled.index.store(settings.enabled.then_some(index));
         }
         if settings.enabled {
             self.intake.follow(view);

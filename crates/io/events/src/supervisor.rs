@@ -171,8 +171,9 @@ pub fn spawn_blocks(
     metrics: BlockMetrics,
     bus: Option<Arc<dyn Connector>>,
 ) -> (Handle, Filled) {
-    let filled = Filled::default();
-    let supervisor = Supervisor::new(spawner, Blocks::new(filled.clone(), metrics, seed), bus);
+    let blocks = Blocks::new(metrics, seed);
+    let filled = blocks.filled();
+    let supervisor = Supervisor::new(spawner, blocks, bus);
     let board = supervisor.board.clone();
     spawner.essential("block event subscriptions", |stop| {
         supervisor.run(view, settings, stop)

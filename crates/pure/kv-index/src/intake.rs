@@ -19,7 +19,7 @@ pub use self::{
     outcome::{Outcome, Tally},
     unscored::{Unscored, unscored},
 };
-use crate::Index;
+use crate::{Index, RankKey};
 
 mod cursors;
 mod gate;
@@ -57,6 +57,13 @@ impl Intake {
     /// somebody else.
     pub fn follow(&self, view: &FleetView) {
         self.write().follow(view);
+    }
+
+    /// Whether a rank may hold blocks that the index does not know of: what was known of it was forgotten because an
+    /// event was lost, or it continues blocks of which no event came.
+    #[must_use]
+    pub fn misses(&self, rank: &RankKey) -> bool {
+        self.read().misses(rank)
     }
 
     /// Applies the payload of one message of a publisher. `namespace` is the scope of its channel.

@@ -46,6 +46,13 @@ pub const STRETCHES: usize = 64;
 /// Blocks of one open request that others may share: the beginning of very long prompts is what they have in common.
 pub const IN_FLIGHT_BLOCKS: usize = 8192;
 
+/// How long a prompt that a rank has read counts as cached where the rank's events do not tell, milliseconds: as long as
+/// what a lost subscription said counts.
+pub const READ_FOR_MS: u64 = 60_000;
+
+/// Blocks of such prompts that are remembered, 8 bytes each; beyond it the oldest are forgotten.
+pub const READ_BLOCKS: usize = 1_048_576;
+
 /// Candidate entries of all models together (32 bytes each). Adapter names multiply ranks; at the cap further
 /// names of the fleet are not served, and counted.
 pub const CANDIDATES: usize = 2_097_152;

@@ -58,7 +58,7 @@ fn fixture() -> (Fixture, Peer) {
     let (connector, tries) = Scripted::new();
     let peer = connector.offer();
     let metrics = BlockMetrics::new().unwrap();
-    let blocks = Blocks::new(Filled::default(), metrics, 1);
+    let blocks = Blocks::new(metrics, 1);
     blocks.follow(&seen(), &Settings::default());
     let row = Row {
         family: Topic::KvEvents,

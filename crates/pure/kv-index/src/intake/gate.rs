@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use continuum_fleet::{
@@ -44,6 +47,8 @@ struct Rank {
     /// Whom its source record names.
     source: Option<PublisherId>,
     feeder: Mutex<Option<Feeder>>,
+    /// It may hold more than the index knows.
+    misses: AtomicBool,
 }
 
 /// Where the content of a rank comes from.
@@ -84,7 +89,9 @@ impl Gate {
     pub(super) fn fill(&mut self, index: Arc<Index>) {
         self.index = index;
         for rank in self.ranks.values() {
-            *lock(&rank.feeder) = None;
+            if lock(&rank.feeder).take().is_some() {
+                rank.misses.store(true, Relaxed);
+            }
         }
         self.admit();
     }
@@ -125,19 +132,21 @@ impl Gate {
                     worker: worker.clone(),
                     rank,
                 };
-                let feeder = before.remove(&key).and_then(|before| {
-                    let feeder = *lock(&before.feeder);
+                let (mut feeder, mut misses) = (None, false);
+                if let Some(before) = before.remove(&key) {
+                    feeder = *lock(&before.feeder);
+                    misses = before.misses.into_inner();
                     let other = |feeder: &Feeder| source.is_some_and(|source| source != feeder.publisher);
                     if feeder.as_ref().is_some_and(other) || before.blocks != blocks {
                         self.index.clear(&key);
-                        return None;
+                        (feeder, misses) = (None, true);
                     }
-                    feeder
-                });
+                }
                 let rank = Rank {
                     blocks,
                     source,
                     feeder: Mutex::new(feeder),
+                    misses: AtomicBool::new(misses),
                 };
                 self.ranks.insert(key, rank);
             }
@@ -198,17 +207,27 @@ impl Gate {
             Claim::Has => {}
             Claim::Takes => {
                 if feeder.replace(me).is_some() {
-                    self.index.clear(&key);
+                    self.forget(&key, rank);
                 }
             }
             Claim::Echo => return tally.count(Outcome::Duplicate),
             Claim::Foreign => return tally.count(Outcome::Foreign),
         }
         if step.gap {
-            self.index.clear(&key);
+            self.forget(&key, rank);
             tally.count(Outcome::Gap);
         }
-        self.apply(&key, event, tally);
+        self.apply(&key, rank, event, tally);
+    }
+
+    pub(super) fn misses(&self, key: &RankKey) -> bool {
+        self.ranks.get(key).is_some_and(|rank| rank.misses.load(Relaxed))
+    }
+
+    /// Empties a rank that may hold what is forgotten.
+    fn forget(&self, key: &RankKey, rank: &Rank) {
+        self.index.clear(key);
+        rank.misses.store(true, Relaxed);
     }
 
     /// Why events of this rank are not looked at.
@@ -263,7 +282,7 @@ impl Gate {
         self.publishers.get(&publisher).map_or(0, |known| known.order)
     }
 
-    fn apply(&self, key: &RankKey, event: &RouterEvent, tally: &mut Tally) {
+    fn apply(&self, key: &RankKey, rank: &Rank, event: &RouterEvent, tally: &mut Tally) {
         match event.domain {
             Domain::Legacy | Domain::Worker => {}
             Domain::CacheOwner | Domain::Unknown => return tally.count(Outcome::UnsupportedDomain),
@@ -271,6 +290,7 @@ impl Gate {
         let named = match &event.data {
             Data::Cleared => {
                 self.index.clear(key);
+                rank.misses.store(false, Relaxed);
                 return tally.count(Outcome::Cleared);
             }
             Data::Stored(_) => None,
@@ -290,7 +310,10 @@ impl Gate {
                 }
             }
             (Some(refusal), _) => tally.count(match refusal {
-                Refusal::UnknownParent => Outcome::MissingParent,
+                Refusal::UnknownParent => {
+                    rank.misses.store(true, Relaxed);
+                    Outcome::MissingParent
+                }
                 Refusal::InvalidSequence => Outcome::InvalidSequence,
                 Refusal::OverCapacity => Outcome::OverCapacity,
                 Refusal::IdentityMismatch => Outcome::Refused(Unlawful::IdentityMismatch),
@@ -309,7 +332,7 @@ impl Gate {
             };
             if feeder.as_ref().is_some_and(ours) {
                 *feeder = None;
-                self.index.clear(key);
+                self.forget(key, rank);
                 emptied += 1;
             }
         }

@@ -572,3 +572,27 @@ fn what_of_a_message_is_usable_is_used() {
     assert_eq!(tally.of(O::Refused(Unlawful::Malformed)), 1);
     assert_eq!(f.blocks(0, &[1]), 1);
 }
+
+#[test]
+fn a_rank_misses_blocks_after_a_hole_or_where_events_continue_what_is_not_known() {
+    let mut fixture = Fixture::new();
+    let misses = |fixture: &Fixture| fixture.intake.misses(&key(W, 0));
+    fixture.tell(1, &event(1, 0, stored(0, &[1, 2])));
+    assert!(!misses(&fixture), "all is known from the first event on");
+    fixture.tell(1, &event(3, 0, stored(0, &[5])));
+    assert!(misses(&fixture), "a hole");
+    assert!(!fixture.intake.misses(&key(W, 1)), "the other rank has none");
+    fixture.tell(1, &event(4, 0, Data::Cleared));
+    assert!(!misses(&fixture), "it says that it holds nothing");
+    fixture.tell(1, &event(5, 0, stored(2, &[7, 8, 9])));
+    assert!(misses(&fixture), "its blocks continue others");
+
+    let mut fixture = Fixture::new();
+    fixture.tell(1, &event(1, 0, stored(0, &[1])));
+    fixture.intake.age(&fixture.cursors);
+    assert!(misses(&fixture), "what an aged subscription told");
+    let mut fixture = Fixture::new();
+    fixture.tell(1, &event(1, 0, stored(0, &[1])));
+    fixture.intake.fill(Arc::new(Index::new(Caps::default())));
+    assert!(misses(&fixture), "a new index");
+}

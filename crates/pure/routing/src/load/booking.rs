@@ -58,7 +58,7 @@ impl Booking {
             let work = pick
                 .credit
                 .map_or(tokens, |credit| credit.uncached_tokens.min(tokens));
-            let (part, rate) = chosen.slot.book_prefill(work);
+            let (part, rate) = chosen.slot.book_prefill(work, !pair);
             if !dispatch.streamed {
                 ends_at = rate.and_then(|rate| end_by_rate(work, rate, now));
             }

@@ -209,8 +209,8 @@ impl Slot {
     pub(crate) fn book_decode(&self, blocks: u64, early: bool, judged: bool, now: Millis) -> Part {
         let mut guard = self.lock();
         let cold = &mut *guard;
-        cold.requests += 1;
         let mut part = cold.decode.book(blocks, early);
+        cold.requests += part.requests;
         if judged {
             cold.expire(now);
             cold.next_ticket += 1;
@@ -232,7 +232,7 @@ impl Slot {
     pub(crate) fn end_decode(&self, part: &Part) {
         let mut guard = self.lock();
         let cold = &mut *guard;
-        cold.requests = cold.requests.saturating_sub(1);
+        cold.requests = cold.requests.saturating_sub(part.requests);
         cold.decode.end(part);
         if let Some(ticket) = part.ticket
             && let Ok(place) = cold.waiting.binary_search_by_key(&ticket, |(ticket, _)| *ticket)
@@ -242,12 +242,14 @@ impl Slot {
         self.publish(cold);
     }
 
-    /// Books `tokens` of prefill work. Also answers the rate lately seen, tokens per millisecond.
-    pub(crate) fn book_prefill(&self, tokens: u64) -> (Part, Option<f64>) {
+    /// Books `tokens` of prefill work; `alone`: the rank decodes too, and counts the request already. Also answers the
+    /// rate lately seen, tokens per millisecond.
+    pub(crate) fn book_prefill(&self, tokens: u64, alone: bool) -> (Part, Option<f64>) {
         let mut guard = self.lock();
         let cold = &mut *guard;
-        cold.requests += 1;
-        let part = cold.prefill.book(tokens, false);
+        let mut part = cold.prefill.book(tokens, false);
+        part.requests = u64::from(!alone);
+        cold.requests += part.requests;
         self.publish(cold);
         (part, cold.rate)
     }
@@ -256,7 +258,7 @@ impl Slot {
     pub(crate) fn end_prefill(&self, part: &Part, took: Option<u64>) {
         let mut guard = self.lock();
         let cold = &mut *guard;
-        cold.requests = cold.requests.saturating_sub(1);
+        cold.requests = cold.requests.saturating_sub(part.requests);
         cold.prefill.end(part);
         if let Some(took) = took {
             #[expect(clippy::cast_precision_loss, reason = "a rate needs no exact integers")]

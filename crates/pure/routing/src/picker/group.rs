@@ -7,11 +7,11 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use continuum_fleet::{
     ids::Rank,
-    view::{Card, NameKind, Role, Worker},
+    view::{Blocks, Card, NameKind, Role, Worker},
 };
 
 use super::{
-    Standing,
+    Standing, kv,
     topology::{Classes, Offers, Zone},
 };
 use crate::load::slot::Slot;
@@ -53,6 +53,8 @@ pub(super) struct Group {
     pub(super) waits: bool,
     /// A prefill worker is registered, whether or not it can be picked.
     pub(super) has_prefill: bool,
+    /// Kinds of blocks of its workers, and how many have each.
+    pub(super) blocks: Vec<(Blocks, usize)>,
     /// Sets (component, role) among which a frontend draws for the decode step.
     pub(super) decode_sets: u32,
     /// Sets among which it draws for the prefill step.
@@ -109,6 +111,7 @@ impl Group {
             group.push(serves.member, standing, terms);
         }
         group.classes = layout.classes.len();
+        group.blocks = kv::blocks(&group.workers);
         group
     }
 

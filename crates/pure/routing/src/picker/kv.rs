@@ -4,8 +4,10 @@
 //! still to compute and work in front of them; then, in its namespace, the decode worker by load. Costs are in blocks
 //! and are those of Dynamo's own router; see `docs/kv-aware.md` for where they differ.
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use continuum_fleet::view::{Blocks, Worker};
-use continuum_kv_index::{Matches, Overlap};
+use continuum_kv_index::{Matches, Overlap, RankKey};
 
 pub use self::in_flight::{Entry, InFlight, InUse};
 
@@ -33,8 +35,23 @@ pub struct Held {
     pub block_size: u32,
     /// What ranks hold in their caches.
     pub cached: Matches,
-    /// What requests of this router hold there now, whether or not the cache keeps it.
+    /// What requests of this router hold there now, whether or not the cache keeps it, and what it has read lately where
+    /// its events do not tell.
     pub in_flight: InUse,
+}
+
+impl Held {
+    /// What a rank holds in its caches, by its events or by what it has read.
+    fn overlap(&self, rank: &RankKey) -> Overlap {
+        let (told, read) = (self.cached.of(rank), self.in_flight.read(rank));
+        if read > told.total() {
+            return Overlap {
+                device: read,
+                ..Overlap::default()
+            };
+        }
+        told
+    }
 }
 
 /// How overlap counts. The fields are those of `dynamo.kv`.
@@ -128,16 +145,23 @@ impl Prompt<'_> {
     }
 }
 
-/// Kinds of blocks that workers of a model have, for hashing a prompt: each once, the most common first.
-#[must_use]
-pub fn blocks<'w>(workers: impl Iterator<Item = &'w Worker>) -> Vec<Blocks> {
-    let mut kinds: Vec<(Blocks, usize)> = Vec::new();
-    for blocks in workers.filter_map(|worker| worker.card.as_ref()?.blocks()) {
-        match kinds.iter_mut().find(|(known, _)| *known == blocks) {
-            Some((_, count)) => *count += 1,
-            None => kinds.push((blocks, 1)),
-        }
-    }
-    kinds.sort_by_key(|(blocks, count)| (std::cmp::Reverse(*count), *blocks));
+/// Kinds of blocks that workers have, and how many have each.
+pub(super) fn blocks(workers: &[Arc<Worker>]) -> Vec<(Blocks, usize)> {
+    let kinds = workers.iter().filter_map(|worker| worker.card.as_ref()?.blocks());
+    count(kinds.map(|blocks| (blocks, 1)))
+}
+
+/// The kinds of several groups: each once, the most common first.
+pub(super) fn most_common<'g>(groups: impl Iterator<Item = &'g [(Blocks, usize)]>) -> Vec<Blocks> {
+    let mut kinds = count(groups.flatten().copied());
+    kinds.sort_by_key(|(blocks, workers)| (std::cmp::Reverse(*workers), *blocks));
     kinds.into_iter().map(|(blocks, _)| blocks).collect()
+}
+
+fn count(kinds: impl Iterator<Item = (Blocks, usize)>) -> Vec<(Blocks, usize)> {
+    let mut counts = BTreeMap::new();
+    for (blocks, workers) in kinds {
+        *counts.entry(blocks).or_default() += workers;
+    }
+    counts.into_iter().collect()
 }

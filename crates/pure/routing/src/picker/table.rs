@@ -12,7 +12,7 @@ use continuum_fleet::{
 use imbl::{OrdMap, ordmap::DiffItem};
 
 use self::serving::{Place, Roles, Rollout, rollouts_of, serving};
-use super::{Served, cursor::Cursors, group::Member, kv::blocks};
+use super::{Served, cursor::Cursors, group::Member, kv::most_common};
 use crate::{
     limits::CANDIDATES,
     load::{Followed, Store, index::wanted},
@@ -156,8 +156,7 @@ impl Table {
             .model(model)
             .into_iter()
             .flat_map(|model| model.pools.values().flat_map(BTreeMap::values));
-        let workers = rollouts.flat_map(|rollout| &rollout.all.workers);
-        blocks(workers.map(AsRef::as_ref))
+        most_common(rollouts.map(|rollout| rollout.all.blocks.as_slice()))
     }
 
     /// Names that are not served because the table is full.

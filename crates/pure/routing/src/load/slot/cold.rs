@@ -61,6 +61,8 @@ pub(super) struct Booked {
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(super) amount: u64,
+    /// Requests that it stands for.
+    pub(super) requests: u64,
     pub(super) epoch: u64,
     pub(super) early: bool,
     pub(super) ticket: Option<u64>,
@@ -133,6 +135,7 @@ impl Booked {
         }
         Part {
             amount,
+            requests: 1,
             epoch: self.epoch,
             early,
             ticket: None,

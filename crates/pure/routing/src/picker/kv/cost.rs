@@ -32,7 +32,7 @@ impl Known {
         let (mut overlap, mut open) = (Overlap::default(), 0);
         if let Some(key) = &key {
             for held in prompt.held(candidate.block_size) {
-                overlap = longer(overlap, held.cached.of(key));
+                overlap = longer(overlap, held.overlap(key));
                 open = held.in_flight.of(key).max(open);
             }
         }

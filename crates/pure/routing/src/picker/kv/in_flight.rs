@@ -1,9 +1,10 @@
 //! Which blocks the requests that this router has dispatched hold on their ranks.
 //!
-//! A block is there while a request that contains it is open. Two requests that share a prefix on one rank hold it once.
+//! A block is in use while a request that contains it is open. Two requests that share a prefix on one rank hold it once.
+//! Where a rank's events do not tell all that it caches, a prompt that it has read is remembered for a while.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     hash::{BuildHasherDefault, DefaultHasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -11,7 +12,10 @@ use std::{
 use continuum_kv_index::RankKey;
 
 use self::tree::{Node, Number, Tree};
-use crate::limits::IN_FLIGHT_BLOCKS;
+use crate::{
+    Millis,
+    limits::{IN_FLIGHT_BLOCKS, READ_BLOCKS, READ_FOR_MS},
+};
 
 mod tree;
 
@@ -28,10 +32,10 @@ pub struct InFlight {
 pub struct Entry {
     all: Arc<InFlight>,
     /// Its rank and the end of its path; `None` on a rank that is not known.
-    place: Option<(Number, Node)>,
+    place: Option<(Holder, Node)>,
 }
 
-/// Blocks of a prompt that open requests hold, by rank.
+/// Blocks of a prompt that open requests hold, or that ended ones have left, by rank.
 #[derive(Clone, Debug, Default)]
 pub struct InUse {
     roster: Arc<Roster>,
@@ -39,15 +43,44 @@ pub struct InUse {
     found: Vec<(Number, u32)>,
 }
 
+/// A rank, as its requests know it.
+#[derive(Clone, Copy, Debug)]
+struct Holder(u64);
+
+impl Holder {
+    /// What its open requests hold in the tree.
+    const fn open(self) -> Number {
+        self.0 * 2
+    }
+
+    /// What is remembered of those that ended.
+    const fn read(self) -> Number {
+        self.0 * 2 + 1
+    }
+}
+
+/// A prompt that was read.
+#[derive(Debug)]
+struct Read {
+    until: Millis,
+    holder: Holder,
+    end: Node,
+    blocks: usize,
+}
+
 #[derive(Debug, Default)]
 struct State {
     roster: Arc<Roster>,
     /// Number of the next rank: one that leaves and comes back has another.
-    next: Number,
+    next: u64,
     tree: Tree,
+    /// The oldest first.
+    read: VecDeque<Read>,
+    /// Their blocks.
+    read_blocks: usize,
 }
 
-type Roster = HashMap<RankKey, Number, BuildHasherDefault<DefaultHasher>>;
+type Roster = HashMap<RankKey, Holder, BuildHasherDefault<DefaultHasher>>;
 
 impl InFlight {
     /// Takes over which ranks exist, in order. Entries of others count no more.
@@ -58,7 +91,7 @@ impl InFlight {
             let known = roster.get(key).copied();
             let number = known.unwrap_or_else(|| {
                 *next += 1;
-                *next
+                Holder(*next)
             });
             (key.clone(), number)
         };
@@ -73,8 +106,8 @@ impl InFlight {
     pub fn enter(self: &Arc<Self>, rank: &RankKey, hashes: &[u64]) -> Entry {
         let hashes = hashes.get(..IN_FLIGHT_BLOCKS).unwrap_or(hashes);
         let mut state = self.lock();
-        let number = state.roster.get(rank).copied();
-        let place = number.map(|number| (number, state.tree.enter(number, hashes)));
+        let holder = state.roster.get(rank).copied();
+        let place = holder.map(|holder| (holder, state.tree.enter(holder.open(), hashes)));
         drop(state);
         Entry {
             all: Arc::clone(self),
@@ -82,10 +115,11 @@ impl InFlight {
         }
     }
 
-    /// What open requests hold of a prompt.
+    /// What open requests hold of a prompt, and what is remembered of ended ones.
     #[must_use]
-    pub fn find(&self, hashes: &[u64]) -> InUse {
-        let state = self.lock();
+    pub fn find(&self, hashes: &[u64], now: Millis) -> InUse {
+        let mut state = self.lock();
+        state.forget(now);
         InUse {
             roster: Arc::clone(&state.roster),
             found: state.tree.find(hashes),
@@ -97,15 +131,65 @@ impl InFlight {
     }
 }
 
+impl State {
+    /// Forgets prompts that were read long ago, and the oldest of too many.
+    fn forget(&mut self, now: Millis) {
+        let is_due = |read: &Read, blocks: usize| read.until <= now || blocks > READ_BLOCKS;
+        while self
+            .read
+            .front()
+            .is_some_and(|oldest| is_due(oldest, self.read_blocks))
+        {
+            let Some(oldest) = self.read.pop_front() else {
+                return;
+            };
+            self.read_blocks = self.read_blocks.saturating_sub(oldest.blocks);
+            self.tree.leave(oldest.holder.read(), oldest.end);
+        }
+    }
+}
+
+impl Entry {
+    /// Ends the request, whose prompt the rank has read, and remembers its blocks for [`READ_FOR_MS`].
+    pub fn remember(mut self, now: Millis) {
+        let Some((holder, end)) = self.place.take() else {
+            return;
+        };
+        let mut state = self.all.lock();
+        state.tree.hand_over(holder.open(), holder.read(), end);
+        let blocks = state.tree.depth(end);
+        state.read_blocks += blocks;
+        state.read.push_back(Read {
+            until: now.plus(READ_FOR_MS),
+            holder,
+            end,
+            blocks,
+        });
+        state.forget(now);
+    }
+}
+
 impl InUse {
     /// Blocks from the beginning of the prompt that are in use on a rank.
     #[must_use]
     pub fn of(&self, rank: &RankKey) -> u32 {
+        self.held_by(rank, Holder::open)
+    }
+
+    /// Blocks from the beginning of the prompt that a rank has read lately, if that is remembered.
+    #[must_use]
+    pub fn read(&self, rank: &RankKey) -> u32 {
+        self.held_by(rank, Holder::read)
+    }
+
+    fn held_by(&self, rank: &RankKey, which: fn(Holder) -> Number) -> u32 {
         if self.found.is_empty() {
             return 0;
         }
-        let found = self.roster.get(rank).and_then(|number| {
-            let at = self.found.binary_search_by_key(number, |(number, _)| *number);
+        let found = self.roster.get(rank).and_then(|holder| {
+            let at = self
+                .found
+                .binary_search_by_key(&which(*holder), |(number, _)| *number);
             self.found.get(at.ok()?)
         });
         found.map_or(0, |(_, blocks)| *blocks)
@@ -114,8 +198,8 @@ impl InUse {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        if let Some((number, end)) = self.place {
-            self.all.lock().tree.leave(number, end);
+        if let Some((holder, end)) = self.place.take() {
+            self.all.lock().tree.leave(holder.open(), end);
         }
     }
 }
@@ -126,6 +210,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const NOW: Millis = Millis(1_000);
 
     fn rank(instance: u64) -> RankKey {
         RankKey {
@@ -145,14 +231,14 @@ mod tests {
         let long = all.enter(&a, &[1, 2, 3, 4]);
         let other = all.enter(&a, &[1, 2, 9]);
         let there = all.enter(&b, &[1]);
-        assert_eq!(all.find(&[1, 2, 3, 4, 5]).of(&a), 4);
-        assert_eq!(all.find(&[1, 2, 9]).of(&a), 3);
-        assert_eq!(all.find(&[1, 2, 3]).of(&b), 1);
+        assert_eq!(all.find(&[1, 2, 3, 4, 5], NOW).of(&a), 4);
+        assert_eq!(all.find(&[1, 2, 9], NOW).of(&a), 3);
+        assert_eq!(all.find(&[1, 2, 3], NOW).of(&b), 1);
         drop(long);
-        assert_eq!(all.find(&[1, 2, 3, 4, 5]).of(&a), 2);
-        assert_eq!(all.find(&[1, 2, 9]).of(&a), 3);
+        assert_eq!(all.find(&[1, 2, 3, 4, 5], NOW).of(&a), 2);
+        assert_eq!(all.find(&[1, 2, 9], NOW).of(&a), 3);
         drop(other);
-        assert_eq!(all.find(&[1, 2, 9]).of(&a), 0);
+        assert_eq!(all.find(&[1, 2, 9], NOW).of(&a), 0);
         drop(there);
         assert!(all.lock().tree.is_empty());
     }
@@ -165,22 +251,58 @@ mod tests {
         all.set_live(std::slice::from_ref(&a));
         let open = all.enter(&a, &[1, 2]);
         all.set_live(&[]);
-        assert_eq!(all.find(&[1, 2]).of(&a), 0);
+        assert_eq!(all.find(&[1, 2], NOW).of(&a), 0);
         all.set_live(std::slice::from_ref(&a));
-        assert_eq!(all.find(&[1, 2]).of(&a), 0);
+        assert_eq!(all.find(&[1, 2], NOW).of(&a), 0);
         let again = all.enter(&a, &[1]);
         // The old requests end: the new one still holds its block.
         drop((early, open));
-        assert_eq!(all.find(&[1, 2]).of(&a), 1);
+        assert_eq!(all.find(&[1, 2], NOW).of(&a), 1);
         drop(again);
-        assert_eq!(all.find(&[1]).of(&a), 0);
+        assert_eq!(all.find(&[1], NOW).of(&a), 0);
         assert!(all.lock().tree.is_empty());
+    }
+
+    #[test]
+    fn a_prompt_that_was_read_is_remembered_for_a_while() {
+        let all = Arc::new(InFlight::default());
+        let (a, b) = (rank(1), rank(2));
+        all.set_live(&[a.clone(), b.clone()]);
+        let open = all.enter(&a, &[1, 2, 3]);
+        all.enter(&a, &[1, 2, 9]).remember(NOW);
+        let found = all.find(&[1, 2, 9], NOW);
+        assert_eq!((found.of(&a), found.read(&a), found.read(&b)), (2, 3, 0));
+        drop(open);
+        let last = Millis(NOW.0 + READ_FOR_MS - 1);
+        let found = all.find(&[1, 2, 9], last);
+        assert_eq!((found.of(&a), found.read(&a)), (0, 3));
+        assert_eq!(all.find(&[1, 2, 9], last.plus(1)).read(&a), 0);
+        assert!(all.lock().tree.is_empty());
+    }
+
+    #[test]
+    fn of_too_many_prompts_that_were_read_the_oldest_are_forgotten() {
+        let all = Arc::new(InFlight::default());
+        let a = rank(1);
+        all.set_live(std::slice::from_ref(&a));
+        let prompt = |number: u64| -> Vec<u64> {
+            let blocks = number * 8192..(number + 1) * 8192;
+            blocks.collect()
+        };
+        let fit = u64::try_from(READ_BLOCKS / 8192).unwrap();
+        for number in 0..=fit {
+            all.enter(&a, &prompt(number)).remember(NOW);
+        }
+        assert_eq!(all.find(&prompt(0), NOW).read(&a), 0);
+        assert_eq!(all.find(&prompt(1), NOW).read(&a), 8192);
+        assert_eq!(all.lock().read_blocks, READ_BLOCKS);
     }
 
     #[derive(Clone, Debug)]
     enum Step {
         Enter(u64, Vec<u64>),
         Leave(usize),
+        Remember(usize),
         Live(Vec<u64>),
     }
 
@@ -193,6 +315,7 @@ mod tests {
         prop_oneof![
             6 => (0..4_u64, prompt()).prop_map(|(rank, hashes)| Step::Enter(rank, hashes)),
             4 => any::<usize>().prop_map(Step::Leave),
+            2 => any::<usize>().prop_map(Step::Remember),
             1 => live.prop_map(Step::Live),
         ]
     }
@@ -209,6 +332,7 @@ mod tests {
             let ranks = |live: &[u64]| live.iter().copied().map(rank).collect::<Vec<_>>();
             all.set_live(&ranks(&live));
             let mut open: Vec<(Option<u64>, Vec<u64>, Entry)> = Vec::new();
+            let mut read: Vec<(Option<u64>, Vec<u64>)> = Vec::new();
             for step in steps {
                 match step {
                     Step::Enter(of, hashes) => {
@@ -216,26 +340,36 @@ mod tests {
                         open.push((Some(of).filter(|of| live.contains(of)), hashes, entry));
                     }
                     Step::Leave(at) if !open.is_empty() => drop(open.swap_remove(at % open.len())),
-                    Step::Leave(_) => {}
+                    Step::Remember(at) if !open.is_empty() => {
+                        let (of, hashes, entry) = open.swap_remove(at % open.len());
+                        entry.remember(NOW);
+                        read.push((of, hashes));
+                    }
+                    Step::Leave(_) | Step::Remember(_) => {}
                     Step::Live(next) => {
                         live = next;
                         all.set_live(&ranks(&live));
-                        for (of, ..) in &mut open {
+                        let all_of = open.iter_mut().map(|(of, ..)| of).chain(read.iter_mut().map(|(of, _)| of));
+                        for of in all_of {
                             *of = of.filter(|of| live.contains(of));
                         }
                     }
                 }
                 for asked in &asked {
-                    let found = all.find(asked);
+                    let found = all.find(asked, NOW);
                     for of in 0..4 {
-                        let mine = open.iter().filter(|(rank, ..)| *rank == Some(of));
                         let common = |hashes: &[u64]| hashes.iter().zip(asked).take_while(|(a, b)| a == b).count();
+                        let mine = open.iter().filter(|(rank, ..)| *rank == Some(of));
                         let most = mine.map(|(_, hashes, _)| common(hashes)).max().unwrap_or(0);
                         prop_assert_eq!(found.of(&rank(of)) as usize, most);
+                        let mine = read.iter().filter(|(rank, _)| *rank == Some(of));
+                        let most = mine.map(|(_, hashes)| common(hashes)).max().unwrap_or(0);
+                        prop_assert_eq!(found.read(&rank(of)) as usize, most);
                     }
                 }
             }
             drop(open);
+            let _ = all.find(&[], NOW.plus(READ_FOR_MS));
             prop_assert!(all.lock().tree.is_empty());
         }
     }

@@ -198,6 +198,11 @@ fn a_sample_from_before_a_dispatch_does_not_hide_it() {
     let pick = rig.pick_by(&known.prompt()).0.unwrap();
     assert_eq!(decode_of(&pick), 1);
     let _open = rig.book(&pick, known.tokens, true);
+    assert_eq!(
+        rig.store.rows(1_000, rig.now)[0].booked_requests,
+        1,
+        "its prompt and its answer are one"
+    );
     // The worker has not seen the request yet.
     rig.hear(blocks(1, 1));
     let (_, rows) = rig.pick_by(&known.prompt());
@@ -217,7 +222,7 @@ fn what_open_requests_share_is_in_use_once() {
         rig.book(&first, known.tokens, true),
         in_flight.enter(&rank(1), &hashes),
     );
-    known.held[0].in_flight = in_flight.find(&hashes);
+    known.held[0].in_flight = in_flight.find(&hashes, rig.now);
     let (second, rows) = rig.pick_by(&known.prompt());
     let second = second.unwrap();
     assert_eq!(
@@ -245,6 +250,20 @@ fn a_worker_that_serves_alone_has_its_prompts_in_front_until_the_first_byte() {
     booking.first_byte(rig.now);
     let (_, rows) = rig.pick_by(&known.prompt());
     assert_eq!(cost(&rows), 16.0 + 20.0 + 20.0);
+}
+
+#[test]
+fn what_a_rank_has_read_counts_where_its_events_do_not_tell() {
+    let rig = Rig::new(&[prefill(1), prefill(2), decode(3)]);
+    let in_flight = std::sync::Arc::new(InFlight::default());
+    in_flight.set_live(&[rank(1), rank(2)]);
+    let mut known = Known::device(20, &[(1, 3)]);
+    let hashes: Vec<u64> = (1..=20).collect();
+    in_flight.enter(&rank(2), &hashes[..12]).remember(rig.now);
+    known.held[0].in_flight = in_flight.find(&hashes, rig.now);
+    let pick = rig.pick_by(&known.prompt()).0.unwrap();
+    assert_eq!(prefill_of(&pick), Some(2));
+    assert_eq!(pick.credit.unwrap().overlap.device, 12);
 }
 
 #[test]

@@ -32,6 +32,24 @@ struct Run {
     holders: Vec<(Number, u32)>,
 }
 
+impl Run {
+    fn hold(&mut self, rank: Number) {
+        match self.holders.binary_search_by_key(&rank, |(rank, _)| *rank) {
+            Ok(known) => self.holders[known].1 += 1,
+            Err(place) => self.holders.insert(place, (rank, 1)),
+        }
+    }
+
+    fn release(&mut self, rank: Number) {
+        if let Ok(known) = self.holders.binary_search_by_key(&rank, |(rank, _)| *rank) {
+            self.holders[known].1 -= 1;
+            if self.holders[known].1 == 0 {
+                self.holders.remove(known);
+            }
+        }
+    }
+}
+
 impl Default for Tree {
     fn default() -> Self {
         Self {
@@ -58,11 +76,7 @@ impl Tree {
                     child
                 }
             };
-            let holders = &mut self.run_mut(next).holders;
-            match holders.binary_search_by_key(&rank, |(rank, _)| *rank) {
-                Ok(known) => holders[known].1 += 1,
-                Err(place) => holders.insert(place, (rank, 1)),
-            }
+            self.run_mut(next).hold(rank);
             at = next;
         }
         at
@@ -74,12 +88,7 @@ impl Tree {
         while at != ROOT {
             let run = self.run_mut(at);
             let parent = Node(run.parent);
-            if let Ok(known) = run.holders.binary_search_by_key(&rank, |(rank, _)| *rank) {
-                run.holders[known].1 -= 1;
-                if run.holders[known].1 == 0 {
-                    run.holders.remove(known);
-                }
-            }
+            run.release(rank);
             if run.holders.is_empty() {
                 // Nobody holds what is below either, so nothing is there.
                 let gone = std::mem::take(run);
@@ -90,6 +99,28 @@ impl Tree {
             }
             at = parent;
         }
+    }
+
+    /// What `from` holds down to the end of its path, `to` holds from now on.
+    pub(super) fn hand_over(&mut self, from: Number, to: Number, end: Node) {
+        let mut at = end;
+        while at != ROOT {
+            let run = self.run_mut(at);
+            run.release(from);
+            run.hold(to);
+            at = Node(run.parent);
+        }
+    }
+
+    /// Blocks on the path to a node.
+    pub(super) fn depth(&self, end: Node) -> usize {
+        let (mut at, mut blocks) = (end, 0);
+        while at != ROOT {
+            let run = self.run(at);
+            blocks += run.hashes.len();
+            at = Node(run.parent);
+        }
+        blocks
     }
 
     /// Blocks from the beginning of a prompt that each rank holds, in order of the ranks.
