@@ -301,6 +301,11 @@ pub(super) fn process_hash(rendered: &Unexpanded, document: &Map<String, Value>)
             hasher.update(format!("{path}={value}\n").as_bytes());
         }
     });
+    // A running router stays with the address that it was sent, and an operator that is elsewhere now could not send it
+    // another one.
+    if let Some(controller) = &rendered.config.controller {
+        hasher.update(format!("controller.endpoint={}\n", controller.endpoint).as_bytes());
+    }
     // A reference stands for itself: its value is the environment's, which is in the template.
     for path in rendered
         .opaque

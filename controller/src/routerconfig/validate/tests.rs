@@ -313,3 +313,13 @@ fn only_fields_of_the_process_change_the_template() {
     let patient = template(json!({ "server": { "graceful_period": "5m" } }));
     assert_eq!(patient["spec"]["terminationGracePeriodSeconds"], 315);
 }
+
+#[test]
+fn an_operator_at_another_address_replaces_pods() {
+    let object = object(fleet_of(json!({ "source": "kubernetes" })), json!({}));
+    let here = validate(&object, &settings()).unwrap();
+    let mut elsewhere = settings();
+    elsewhere.push_endpoint = "https://other-push.elsewhere.svc:9443".to_owned();
+    let elsewhere = validate(&object, &elsewhere).unwrap();
+    assert_ne!(here.process_hash(), elsewhere.process_hash());
+}
