@@ -104,7 +104,7 @@ impl Group {
         match self.lock().recent.step(delivery.publisher, delivery.sequence) {
             Step::Duplicate => return Ok(Outcome::Duplicate),
             Step::Gap => {
-                self.metrics.count(Outcome::Gap);
+                self.metrics.count(Outcome::Gap, 1);
                 self.sink.forget(delivery.publisher);
             }
             Step::First | Step::Next => {}
@@ -168,7 +168,7 @@ impl Relay for Group {
 
     fn message(&self, message: &Message<'_>) {
         let outcome = self.accept(message).unwrap_or_else(Outcome::Refused);
-        self.metrics.count(outcome);
+        self.metrics.count(outcome, 1);
     }
 
     fn end(&self) {}

@@ -119,112 +119,95 @@ impl Lines {
     }
 }
 
-/// Counters and gauges of all load subscriptions. Cheap to clone.
+/// What becomes of what one family of subscriptions brings: closed, and counted in one family of metrics.
+pub trait Counted: Copy + Eq + 'static {
+    /// Name and help of the counter.
+    const EVENTS: (&'static str, &'static str);
+    /// Name and help of the gauge of subscriptions.
+    const SUBSCRIPTIONS: (&'static str, &'static str);
+    /// Every outcome.
+    const OUTCOMES: &'static [Self];
+    /// A cap is reached.
+    const OVER_CAPACITY: Self;
+    /// A message did not fit beside those of the other subscriptions, where that is counted.
+    const OVER_BUDGET: Option<Self>;
+    /// An endpoint is not allowed, or its peer broke the protocol.
+    const TRANSPORT_REFUSED: Self;
+
+    /// The label value.
+    fn label(self) -> &'static str;
+}
+
+impl Counted for Outcome {
+    const EVENTS: (&'static str, &'static str) = (
+        "continuum_dynamo_load_events_total",
+        "Load messages and refused load connections, by what became of them.",
+    );
+    const SUBSCRIPTIONS: (&'static str, &'static str) = (
+        "continuum_dynamo_load_subscriptions",
+        "Load subscriptions, by state and transport.",
+    );
+    const OUTCOMES: &'static [Self] = &Self::ALL;
+    const OVER_CAPACITY: Self = Self::OverCapacity;
+    const OVER_BUDGET: Option<Self> = None;
+    const TRANSPORT_REFUSED: Self = Self::TransportRefused;
+
+    fn label(self) -> &'static str {
+        self.as_str()
+    }
+}
+
+impl Counted for Block {
+    const EVENTS: (&'static str, &'static str) = (
+        "continuum_dynamo_kv_events_total",
+        "Block events, and refused connections of their publishers, by what became of them.",
+    );
+    const SUBSCRIPTIONS: (&'static str, &'static str) = (
+        "continuum_dynamo_kv_subscriptions",
+        "Subscriptions to block events, by state and transport.",
+    );
+    const OUTCOMES: &'static [Self] = &Self::ALL;
+    const OVER_CAPACITY: Self = Self::OverCapacity;
+    const OVER_BUDGET: Option<Self> = Some(Self::OverBudget);
+    const TRANSPORT_REFUSED: Self = Self::TransportRefused;
+
+    fn label(self) -> &'static str {
+        self.as_str()
+    }
+}
+
+/// Counters and gauges of one family of subscriptions. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Metrics {
+pub struct Family<O> {
     events: IntCounterVec,
-    by_outcome: Vec<IntCounter>,
+    by_outcome: Vec<(O, IntCounter)>,
     lines: Lines,
 }
 
-impl Metrics {
+/// Those of all load subscriptions.
+pub type Metrics = Family<Outcome>;
+
+/// Those of all subscriptions to block events.
+pub type BlockMetrics = Family<Block>;
+
+impl<O: Counted> Family<O> {
     /// New families, every series at zero.
     ///
     /// # Errors
     /// Never with the names given here; the library's own check of names.
     pub fn new() -> Result<Self, prometheus::Error> {
-        let events = IntCounterVec::new(
-            Opts::new(
-                "continuum_dynamo_load_events_total",
-                "Load messages and refused load connections, by what became of them.",
-            ),
-            &["result"],
-        )?;
-        let counter = |outcome: Outcome| events.get_metric_with_label_values(&[outcome.as_str()]);
-        let by_outcome = Outcome::ALL.into_iter().map(counter).collect::<Result<_, _>>()?;
+        let (name, help) = O::EVENTS;
+        let events = IntCounterVec::new(Opts::new(name, help), &["result"])?;
+        let counter = |outcome: O| events.get_metric_with_label_values(&[outcome.label()]);
+        let by_outcome = O::OUTCOMES
+            .iter()
+            .map(|outcome| Ok((*outcome, counter(*outcome)?)))
+            .collect::<Result<_, prometheus::Error>>()?;
         let lines = Lines::new(
-            (
-                "continuum_dynamo_load_subscriptions",
-                "Load subscriptions, by state and transport.",
-            ),
-            counter(Outcome::OverCapacity)?,
-            None,
-            counter(Outcome::TransportRefused)?,
-        )?;
-        Ok(Self {
-            by_outcome,
-            lines,
-            events,
-        })
-    }
-
-    /// Adds the families to a registry.
-    ///
-    /// # Errors
-    /// A family of the same name is there already.
-    pub fn register(&self, registry: &Registry) -> Result<(), prometheus::Error> {
-        registry.register(Box::new(self.events.clone()))?;
-        registry.register(Box::new(self.lines.subscriptions.clone()))
-    }
-
-    /// Counts an outcome.
-    pub fn count(&self, outcome: Outcome) {
-        let at = Outcome::ALL.iter().position(|known| *known == outcome);
-        if let Some(counter) = at.and_then(|at| self.by_outcome.get(at)) {
-            counter.inc();
-        }
-    }
-
-    /// How often an outcome was counted.
-    #[must_use]
-    pub fn counted(&self, outcome: Outcome) -> u64 {
-        self.events.with_label_values(&[outcome.as_str()]).get()
-    }
-
-    /// Subscriptions in a state.
-    #[must_use]
-    pub fn subscriptions(&self, state: State, via: Via) -> IntGauge {
-        self.lines.subscriptions(state, via)
-    }
-
-    /// What is counted of the connections.
-    #[must_use]
-    pub const fn lines(&self) -> &Lines {
-        &self.lines
-    }
-}
-
-/// Counters and gauges of all subscriptions to block events. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct BlockMetrics {
-    events: IntCounterVec,
-    by_outcome: Vec<IntCounter>,
-    lines: Lines,
-}
-
-impl BlockMetrics {
-    /// New families, every series at zero.
-    ///
-    /// # Errors
-    /// Never with the names given here; the library's own check of names.
-    pub fn new() -> Result<Self, prometheus::Error> {
-        let events = IntCounterVec::new(
-            Opts::new(
-                "continuum_dynamo_kv_events_total",
-                "Block events, and refused connections of their publishers, by what became of them.",
-            ),
-            &["result"],
-        )?;
-        let counter = |outcome: Block| events.get_metric_with_label_values(&[outcome.as_str()]);
-        let by_outcome = Block::ALL.into_iter().map(counter).collect::<Result<_, _>>()?;
-        let lines = Lines::new(
-            (
-                "continuum_dynamo_kv_subscriptions",
-                "Subscriptions to block events, by state and transport.",
-            ),
-            counter(Block::OverCapacity)?,
-            Some(counter(Block::OverBudget)?),
-            counter(Block::TransportRefused)?,
+            O::SUBSCRIPTIONS,
+            counter(O::OVER_CAPACITY)?,
+            O::OVER_BUDGET.map(counter).transpose()?,
+            counter(O::TRANSPORT_REFUSED)?,
         )?;
         Ok(Self {
             by_outcome,
@@ -243,28 +226,36 @@ impl BlockMetrics {
     }
 
     /// Counts an outcome, `times` times.
-    pub fn count(&self, outcome: Block, times: u64) {
-        let at = Block::ALL.iter().position(|known| *known == outcome);
-        if let Some(counter) = at.and_then(|at| self.by_outcome.get(at)) {
+    pub fn count(&self, outcome: O, times: u64) {
+        let counter = self.by_outcome.iter().find(|(known, _)| *known == outcome);
+        if let Some((_, counter)) = counter {
             counter.inc_by(times);
-        }
-    }
-
-    pub(crate) fn add(&self, tally: &Tally) {
-        for (outcome, times) in tally.iter() {
-            self.count(outcome, u64::from(times));
         }
     }
 
     /// How often an outcome was counted.
     #[must_use]
-    pub fn counted(&self, outcome: Block) -> u64 {
-        self.events.with_label_values(&[outcome.as_str()]).get()
+    pub fn counted(&self, outcome: O) -> u64 {
+        self.events.with_label_values(&[outcome.label()]).get()
+    }
+
+    /// Subscriptions in a state.
+    #[must_use]
+    pub fn subscriptions(&self, state: State, via: Via) -> IntGauge {
+        self.lines.subscriptions(state, via)
     }
 
     /// What is counted of the connections.
     #[must_use]
     pub const fn lines(&self) -> &Lines {
         &self.lines
+    }
+}
+
+impl BlockMetrics {
+    pub(crate) fn add(&self, tally: &Tally) {
+        for (outcome, times) in tally.iter() {
+            self.count(outcome, u64::from(times));
+        }
     }
 }

@@ -180,7 +180,7 @@ impl Publisher {
         let load = ActiveLoad::decode(&delivery.payload, &Limits::KV_METRICS)?;
         self.last = Some(delivery.sequence);
         if position == Step::Gap {
-            self.metrics.count(Outcome::Gap);
+            self.metrics.count(Outcome::Gap, 1);
             self.sink.forget(self.id);
         }
         Ok(self
@@ -200,7 +200,7 @@ impl Handler for Publisher {
 
     fn message(&mut self, message: &Message<'_>) {
         let outcome = self.accept(message).unwrap_or_else(Outcome::Refused);
-        self.metrics.count(outcome);
+        self.metrics.count(outcome, 1);
     }
 }
 
