@@ -11,6 +11,8 @@ mod auth;
 mod cluster;
 mod fleet;
 mod reload;
+#[path = "../support/router.rs"]
+mod router;
 mod scale;
 mod support;
 mod tls;

@@ -15,17 +15,17 @@ async fn a_worker_is_there_while_its_pod_is_ready() {
     let decode = Worker::new(&namespace, "d-0", "decode", "m");
     cluster.write_worker(&prefill).await;
     let router = Router::start(config(Kubernetes, &namespace), cluster.kubeconfig());
-    router.finds(&[prefill.instance()]).await;
+    router.ids(&[prefill.instance()]).await;
     cluster.write_worker(&decode).await;
-    router.finds(&[prefill.instance(), decode.instance()]).await;
+    router.ids(&[prefill.instance(), decode.instance()]).await;
     prefill.ready = false;
     cluster.write_worker(&prefill).await;
-    router.finds(&[decode.instance()]).await;
+    router.ids(&[decode.instance()]).await;
     prefill.ready = true;
     cluster.write_worker(&prefill).await;
-    router.finds(&[prefill.instance(), decode.instance()]).await;
+    router.ids(&[prefill.instance(), decode.instance()]).await;
     cluster.remove_worker(&decode).await;
-    router.finds(&[prefill.instance()]).await;
+    router.ids(&[prefill.instance()]).await;
     assert!(router.status().connected && router.status().passes == 1);
 }
 
@@ -36,16 +36,16 @@ async fn containers_are_joined_by_their_pods_status() {
     let plain = Worker::new(&namespace, "w-0", "worker", "m");
     let uid = cluster.write_worker(&plain).await;
     let router = Router::start(config(Kubernetes, &namespace), cluster.kubeconfig());
-    router.finds(&[plain.instance()]).await;
+    router.ids(&[plain.instance()]).await;
 
     // Pods are not watched yet: the first container's resource makes the source list them.
     let data = records("dynamo", "backend", "w-0-main", "worker", "m");
     cluster
         .write_metadata(&namespace, "w-0-main", "w-0", &uid, &data)
         .await;
-    router.finds(&[plain.instance(), instance("w-0-main")]).await;
+    router.ids(&[plain.instance(), instance("w-0-main")]).await;
     router
-        .until("the pass with Pods", |status| {
+        .state("the pass with Pods", |status| {
             status.passes == 2 && status.connected
         })
         .await;
@@ -54,9 +54,9 @@ async fn containers_are_joined_by_their_pods_status() {
     gone.ready = false;
     cluster.write_pod(&gone).await;
     // The slice still says ready: where containers register one by one, their own word counts.
-    router.finds(&[]).await;
+    router.ids(&[]).await;
     cluster.write_pod(&plain).await;
-    router.finds(&[plain.instance(), instance("w-0-main")]).await;
+    router.ids(&[plain.instance(), instance("w-0-main")]).await;
 }
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn a_resource_without_data_keeps_its_worker_and_a_wrong_id_is_refused() {
     foreign.data = Some(records("dynamo", "backend", "somebody-else", "worker", "m"));
     cluster.write_worker(&foreign).await;
     let router = Router::start(config(Kubernetes, &namespace), cluster.kubeconfig());
-    router.finds(&[worker.instance()]).await;
+    router.ids(&[worker.instance()]).await;
     assert_eq!(router.events("mismatch"), 1);
     let refused = |router: &Router| router.status().refused.iter().collect::<Vec<_>>();
     assert_eq!(refused(&router), [(EventKind::Mismatch, 1)]);
@@ -78,15 +78,15 @@ async fn a_resource_without_data_keeps_its_worker_and_a_wrong_id_is_refused() {
         .write_metadata(&namespace, "w-0", "w-0", &uid, &Value::Null)
         .await;
     router.until_events("malformed", 1).await;
-    router.finds(&[worker.instance()]).await;
+    router.ids(&[worker.instance()]).await;
     let both = [(EventKind::Malformed, 1), (EventKind::Mismatch, 1)];
     router
-        .until("both faults", |status| status.refused.iter().eq(both))
+        .state("both faults", |status| status.refused.iter().eq(both))
         .await;
     cluster.remove_worker(&worker).await;
-    router.finds(&[]).await;
+    router.ids(&[]).await;
     cluster.remove_worker(&foreign).await;
-    router.until("no fault", |status| status.refused.is_empty()).await;
+    router.state("no fault", |status| status.refused.is_empty()).await;
 }
 
 #[tokio::test]
@@ -100,13 +100,13 @@ async fn another_namespace_is_another_fleet() {
     cluster.write_worker(&near).await;
     cluster.write_worker(&far).await;
     let router = Router::start(config(Kubernetes, &here), cluster.kubeconfig());
-    router.finds(&[near.instance()]).await;
+    router.ids(&[near.instance()]).await;
     // A reload to the other namespace clears the view; one of `model` alone does nothing under this source.
     let mut changed = config(Kubernetes, &here);
     changed.dynamo.discovery.kubernetes.model = Some("other".into());
-    router.config.send_replace(changed.into());
-    router.config.send_replace(config(Kubernetes, &there).into());
-    router.finds(&[far.instance()]).await;
+    router.reload(|running| *running = changed);
+    router.reload(|running| *running = config(Kubernetes, &there));
+    router.ids(&[far.instance()]).await;
     assert_eq!(router.status().restarts, 1);
 }
 
@@ -120,7 +120,7 @@ async fn five_thousand_resources_are_listed_in_one_pass() {
     cluster.write_fleet(&workers).await;
     let router = Router::start(config(Kubernetes, &namespace), cluster.kubeconfig());
     router
-        .view("all", |view| view.workers.len() == workers.len())
+        .fleet("all", |view| view.workers.len() == workers.len())
         .await;
     assert_eq!(router.status().passes, 1);
 }
@@ -178,7 +178,7 @@ async fn a_stored_fleet_is_the_fleet_of_its_records() {
     }
     let router = Router::start(config(Kubernetes, &namespace), cluster.kubeconfig());
     router
-        .view("the fixture's fleet", |view| {
+        .fleet("the fixture's fleet", |view| {
             view.workers == wanted.workers && view.publishers == wanted.publishers
         })
         .await;

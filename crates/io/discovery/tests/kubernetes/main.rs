@@ -2,12 +2,15 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::panic,
     reason = "a test that cannot go on should say why and stop"
 )]
 
 mod fleet;
 mod permissions;
 mod pods;
+#[path = "../support/router.rs"]
+mod router;
 mod scripted;
 mod support;
 mod trouble;

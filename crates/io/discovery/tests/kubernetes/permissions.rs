@@ -44,7 +44,7 @@ async fn a_missing_permission_is_named_and_its_return_is_noticed() {
         }
     };
     router
-        .until(
+        .state(
             "no metadata",
             says("list dynamoworkermetadatas in namespace `rbac-"),
         )
@@ -53,14 +53,14 @@ async fn a_missing_permission_is_named_and_its_return_is_noticed() {
     let metadata = rule("nvidia.com", "dynamoworkermetadatas");
     cluster.apply(&role(&namespace, &metadata)).await;
     router
-        .until("no slices", says("API group `discovery.k8s.io`"))
+        .state("no slices", says("API group `discovery.k8s.io`"))
         .await;
     let slices = rule("discovery.k8s.io", "endpointslices");
     // Pods are not in it: a fleet in pod mode needs none.
     cluster
         .apply(&role(&namespace, &format!("{metadata}, {slices}")))
         .await;
-    router.finds(&[worker.instance()]).await;
+    router.ids(&[worker.instance()]).await;
 
     // A container needs them. Without the permission it alone is left out.
     let data = records("dynamo", "backend", "w-0-main", "worker", "m");
@@ -68,11 +68,11 @@ async fn a_missing_permission_is_named_and_its_return_is_noticed() {
         .write_metadata(&namespace, "w-0-main", "w-0", &uid, &data)
         .await;
     router
-        .until("a pass that would list Pods", |status| {
+        .state("a pass that would list Pods", |status| {
             status.passes > 1 && status.connected
         })
         .await;
-    router.finds(&[worker.instance()]).await;
+    router.ids(&[worker.instance()]).await;
 }
 
 #[tokio::test]
@@ -88,19 +88,19 @@ async fn permissions_that_go_keep_the_view_and_come_back() {
         config(KubernetesPods, &namespace),
         account(&cluster, &namespace).await,
     );
-    router.finds(&[worker.instance()]).await;
+    router.ids(&[worker.instance()]).await;
     cluster.delete(&pods).await;
     // An open watch stays open; the next pass is refused.
     cluster.restart().await;
     router
-        .until("forbidden", |status| {
+        .state("forbidden", |status| {
             let told = |error: &str| error.contains("grant get, list and watch on `pods` (API group ``)");
             !status.connected && status.last_error.as_deref().is_some_and(told)
         })
         .await;
-    router.finds(&[worker.instance()]).await;
+    router.ids(&[worker.instance()]).await;
     cluster.apply(&pods).await;
-    router.until("restored", |status| status.connected).await;
+    router.state("restored", |status| status.connected).await;
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn a_token_that_nobody_knows_is_said() {
         cluster.kubeconfig_for("nobody"),
     );
     router
-        .until("unauthorized", |status| {
+        .state("unauthorized", |status| {
             status
                 .last_error
                 .as_deref()
@@ -125,7 +125,7 @@ async fn a_cluster_without_dynamos_definitions_is_said() {
     let cluster = Cluster::start().await;
     let router = Router::start(config(Kubernetes, "default"), cluster.kubeconfig());
     router
-        .until("no definition", |status| {
+        .state("no definition", |status| {
             status
                 .last_error
                 .as_deref()
@@ -133,5 +133,5 @@ async fn a_cluster_without_dynamos_definitions_is_said() {
         })
         .await;
     cluster.install_worker_metadata().await;
-    router.until("installed", |status| status.connected).await;
+    router.state("installed", |status| status.connected).await;
 }

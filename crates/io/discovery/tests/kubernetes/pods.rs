@@ -18,9 +18,9 @@ async fn pods_are_workers_while_they_are_ready() {
         cluster.write_pod(worker).await;
     }
     let router = Router::start(config(KubernetesPods, &namespace), cluster.kubeconfig());
-    router.finds(&[prefill.instance(), decode.instance()]).await;
+    router.ids(&[prefill.instance(), decode.instance()]).await;
     router
-        .view("roles, a model, no card", |view| {
+        .fleet("roles, a model, no card", |view| {
             let of = |worker: &Worker| {
                 view.workers
                     .values()
@@ -36,9 +36,9 @@ async fn pods_are_workers_while_they_are_ready() {
     assert!(!signals.load && !signals.capacity);
     prefill.ready = false;
     cluster.write_pod(&prefill).await;
-    router.finds(&[decode.instance()]).await;
+    router.ids(&[decode.instance()]).await;
     cluster.remove_pod(&namespace, "d-0").await;
-    router.finds(&[]).await;
+    router.ids(&[]).await;
 }
 
 #[tokio::test]
@@ -49,19 +49,19 @@ async fn another_model_is_another_view() {
     cluster.write_pod(&worker).await;
     let mut config = config(KubernetesPods, &namespace);
     let router = Router::start(config.clone(), cluster.kubeconfig());
-    router.finds(&[worker.instance()]).await;
+    router.ids(&[worker.instance()]).await;
     config.dynamo.discovery.kubernetes.model = None;
     config.dynamo.discovery.kubernetes.models = vec![KubernetesModel {
         component: "Backend".into(),
         model: "m".into(),
         dynamo_namespace: None,
     }];
-    router.config.send_replace(config.clone().into());
+    router.reload(|running| running.clone_from(&config));
     // Components are compared with their case.
-    router.finds(&[]).await;
+    router.ids(&[]).await;
     config.dynamo.discovery.kubernetes.models[0].component = "backend".into();
-    router.config.send_replace(config.into());
-    router.finds(&[worker.instance()]).await;
+    router.reload(|running| *running = config);
+    router.ids(&[worker.instance()]).await;
 }
 
 #[tokio::test]
@@ -79,10 +79,10 @@ async fn namespaces_come_and_go_without_a_gap_for_the_others() {
     let mut config = config(KubernetesPods, &namespace);
     config.dynamo.discovery.kubernetes.dynamo_namespaces = vec!["prod".into(), "canary".into()];
     let router = Router::start(config.clone(), cluster.kubeconfig());
-    router.finds(&[first.instance(), second.instance()]).await;
+    router.ids(&[first.instance(), second.instance()]).await;
     let seen = router.first_seen(first.instance());
     config.dynamo.discovery.kubernetes.dynamo_namespaces = vec!["prod".into(), "test".into()];
-    router.config.send_replace(config.into());
-    router.finds(&[first.instance(), third.instance()]).await;
+    router.reload(|running| *running = config);
+    router.ids(&[first.instance(), third.instance()]).await;
     assert_eq!(router.first_seen(first.instance()), seen);
 }

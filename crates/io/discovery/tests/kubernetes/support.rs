@@ -1,20 +1,13 @@
-//! A router's discovery of a fleet that is written to a real API server.
+//! A real API server, and the configuration of a router that reads a fleet there.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use continuum_config::{Config, model::DiscoverySource};
-use continuum_discovery::{Discovery, Status, k8s::Credentials};
-use continuum_fleet::view::FleetView;
-use continuum_runtime::tasks::Tasks;
+use continuum_discovery::k8s::Credentials;
 use continuum_testkit::kube::{Cluster, eventually};
-use prometheus::Registry;
-use tokio::{
-    sync::{OnceCell, watch},
-    time::timeout,
-};
+use tokio::sync::OnceCell;
 
-/// How long a test waits for a state. Far above what is needed on a loaded machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) use crate::router::{PATIENCE, Router};
 
 /// The cluster of the tests that leave it as it is.
 pub(crate) async fn cluster() -> &'static Cluster {
@@ -44,61 +37,9 @@ pub(crate) fn config(source: DiscoverySource, namespace: &str) -> Config {
     config
 }
 
-/// A running discovery.
-pub(crate) struct Router {
-    pub(crate) discovery: Discovery,
-    pub(crate) config: watch::Sender<Arc<Config>>,
-    pub(crate) registry: Registry,
-    tasks: Tasks,
-}
-
 impl Router {
     pub(crate) fn start(config: Config, kubeconfig: PathBuf) -> Self {
-        let (tasks, registry) = (Tasks::new(), Registry::new());
-        let (sender, receiver) = watch::channel(Arc::new(config));
-        let credentials = Credentials::Kubeconfig(kubeconfig);
-        let discovery = Discovery::spawn_as(&tasks.spawner(), receiver, &registry, credentials).unwrap();
-        Self {
-            discovery,
-            config: sender,
-            registry,
-            tasks,
-        }
-    }
-
-    /// Ends it as a process does.
-    pub(crate) async fn stop(self) {
-        assert!(
-            self.tasks.drain(PATIENCE, std::future::pending()).await,
-            "discovery did not stop"
-        );
-    }
-
-    /// Waits until the view is as wanted.
-    pub(crate) async fn view(&self, what: &str, wanted: impl Fn(&FleetView) -> bool) {
-        let fleet = self.discovery.fleet();
-        let seen = timeout(PATIENCE, fleet.wait_for(|view| wanted(view))).await;
-        assert!(
-            seen.is_ok(),
-            "{what}: {:?}, {:?}",
-            ids(&self.discovery.fleet().load()),
-            self.status()
-        );
-    }
-
-    /// Waits until exactly these workers are there.
-    pub(crate) async fn finds(&self, wanted: &[u64]) {
-        let mut wanted = wanted.to_vec();
-        wanted.sort_unstable();
-        self.view(&format!("{wanted:?}"), |view| ids(view) == wanted)
-            .await;
-    }
-
-    /// Waits until the status is as wanted.
-    pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&Status) -> bool) {
-        let status = self.discovery.status();
-        let seen = timeout(PATIENCE, status.wait_for(|status| wanted(status))).await;
-        assert!(seen.is_ok(), "{what}: {:?}", self.status());
+        Self::start_as(config, Credentials::Kubeconfig(kubeconfig))
     }
 
     /// Since when a worker is known.
@@ -108,31 +49,9 @@ impl Router {
         worker.map(|(_, worker)| worker.seen.first)
     }
 
-    pub(crate) fn status(&self) -> Status {
-        Status::clone(&self.discovery.status().load())
-    }
-
     /// Waits until a counter of events has reached a value.
     pub(crate) async fn until_events(&self, kind: &str, count: u64) {
         let reached = async || (self.events(kind) >= count).then_some(());
         eventually(kind, PATIENCE, reached).await;
     }
-
-    /// The value of a series of `continuum_dynamo_discovery_events_total`.
-    pub(crate) fn events(&self, kind: &str) -> u64 {
-        self.registry
-            .gather()
-            .iter()
-            .filter(|family| family.name() == "continuum_dynamo_discovery_events_total")
-            .flat_map(|family| family.get_metric().to_vec())
-            .filter(|metric| metric.get_label().iter().any(|label| label.value() == kind))
-            .map(|metric| metric.get_counter().get_value() as u64)
-            .sum()
-    }
-}
-
-pub(crate) fn ids(view: &FleetView) -> Vec<u64> {
-    let mut ids: Vec<u64> = view.workers.keys().map(|key| key.instance.raw()).collect();
-    ids.sort_unstable();
-    ids
 }

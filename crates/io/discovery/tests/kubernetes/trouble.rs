@@ -30,16 +30,16 @@ async fn a_restart_of_the_api_server_keeps_the_view() {
     );
     cluster.write_worker(&first).await;
     let router = Router::start(config(Metadata, &namespace), cluster.kubeconfig());
-    router.finds(&[first.instance()]).await;
+    router.ids(&[first.instance()]).await;
     cluster.kill();
     router
-        .until("away", |status| !status.connected && status.last_error.is_some())
+        .state("away", |status| !status.connected && status.last_error.is_some())
         .await;
-    router.finds(&[first.instance()]).await;
+    router.ids(&[first.instance()]).await;
     assert!(router.status().ready());
     cluster.restart().await;
     cluster.write_worker(&second).await;
-    router.finds(&[first.instance(), second.instance()]).await;
+    router.ids(&[first.instance(), second.instance()]).await;
 }
 
 #[tokio::test]
@@ -52,20 +52,20 @@ async fn a_router_that_starts_without_the_api_server_begins_with_the_kept_view()
     let mut config = config(KubernetesPods, &namespace);
     config.dynamo.state_dir = Some(state.path().to_owned());
     let before = Router::start(config.clone(), cluster.kubeconfig());
-    before.finds(&[worker.instance()]).await;
+    before.ids(&[worker.instance()]).await;
     before.stop().await;
     cluster.kill();
     let after = Router::start(config.clone(), cluster.kubeconfig());
-    after.finds(&[worker.instance()]).await;
+    after.ids(&[worker.instance()]).await;
     assert!(after.status().stale && after.status().ready());
     let cardless =
         |view: &continuum_fleet::view::FleetView| view.workers.values().all(|worker| worker.card.is_none());
-    after.view("no card", cardless).await;
+    after.fleet("no card", cardless).await;
     // Pods do not say what they serve: with another model the kept records are of another fleet.
     config.dynamo.discovery.kubernetes.model = Some("other".into());
     let other = Router::start(config, cluster.kubeconfig());
-    other.until("away", |status| status.last_error.is_some()).await;
-    other.finds(&[]).await;
+    other.state("away", |status| status.last_error.is_some()).await;
+    other.ids(&[]).await;
 }
 
 #[tokio::test]
@@ -80,14 +80,14 @@ async fn a_compacted_watch_lists_again() {
     let worker = Worker::new(&namespace, "w-0", "worker", "m");
     cluster.write_worker(&worker).await;
     let router = Router::start(config(Metadata, &namespace), cluster.kubeconfig());
-    router.finds(&[worker.instance()]).await;
+    router.ids(&[worker.instance()]).await;
     cluster.kill();
     cluster.compact();
     cluster.restart().await;
     router
-        .until("again", |status| status.passes > 1 && status.connected)
+        .state("again", |status| status.passes > 1 && status.connected)
         .await;
-    router.finds(&[worker.instance()]).await;
+    router.ids(&[worker.instance()]).await;
 }
 
 #[tokio::test]
