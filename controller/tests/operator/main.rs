@@ -6,6 +6,7 @@ mod children;
 mod degraded;
 mod deletion;
 mod files;
+mod moves;
 mod outage;
 mod quiet;
 mod replicas;

@@ -113,6 +113,16 @@ impl Session {
         timeout(LIMIT, wait).await.unwrap()
     }
 
+    /// What comes next; says all the time what is in force.
+    pub(crate) async fn told(&mut self) -> from_controller::Message {
+        let came = timeout(LIMIT, self.incoming.message()).await.unwrap().unwrap();
+        let told = came.unwrap().message.unwrap();
+        if matches!(told, from_controller::Message::Heartbeat(_)) {
+            self.report(None).await;
+        }
+        told
+    }
+
     /// Says what it has in force, and what it refused.
     pub(crate) async fn report(&self, refused: Option<(ConfigId, &str)>) {
         let report = push::Report {

@@ -121,6 +121,34 @@ async fn bytes_that_are_not_tls_or_http2_are_hung_up_on() {
     assert_eq!(rig.metric("continuum_controller_push_refused_total", "tls"), 1.0);
 }
 
+#[tokio::test]
+async fn a_connection_on_which_a_bad_token_was_shown_ends_once_that_is_answered() {
+    let rig = Rig::start().await;
+    let source = rig.hub.add_source();
+    rig.config("chat", source, &["prod"]);
+    // Whatever is in between sees who hangs up.
+    let between = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (port, to) = (between.local_addr().unwrap().port(), rig.port);
+    let hung_up = tokio::spawn(async move {
+        let (client, _) = between.accept().await.unwrap();
+        let server = TcpStream::connect(("127.0.0.1", to)).await.unwrap();
+        let (mut from_client, mut to_client) = client.into_split();
+        let (mut from_server, mut to_server) = server.into_split();
+        tokio::select! {
+            _ = tokio::io::copy(&mut from_client, &mut to_server) => false,
+            _ = tokio::io::copy(&mut from_server, &mut to_client) => true,
+        }
+    });
+    let channel = rig.channel_at(port, &rig.ca).await.unwrap();
+    let refused = rig.open_on(channel.clone(), "wrong", vec![hello(None)]).await;
+    assert_eq!(refused.map(drop).unwrap_err().code(), Code::Unauthenticated);
+    // Before it would be closed as one that nobody uses.
+    let by_server = timeout(Duration::from_secs(3), hung_up).await.unwrap().unwrap();
+    assert!(by_server);
+    assert_eq!(rig.metric("continuum_controller_push_refused_total", "idle"), 0.0);
+    drop(channel);
+}
+
 /// Connects from another address than routers do here.
 async fn from(host: u8, port: u16) -> std::io::Result<TcpStream> {
     let socket = tokio::net::TcpSocket::new_v4()?;

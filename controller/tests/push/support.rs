@@ -120,8 +120,12 @@ impl Rig {
     }
 
     pub(crate) async fn channel(&self, ca: &str) -> Result<Channel, tonic::transport::Error> {
+        self.channel_at(self.port, ca).await
+    }
+
+    pub(crate) async fn channel_at(&self, port: u16, ca: &str) -> Result<Channel, tonic::transport::Error> {
         let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));
-        Endpoint::from_shared(format!("https://localhost:{}", self.port))
+        Endpoint::from_shared(format!("https://localhost:{port}"))
             .unwrap()
             .tls_config(tls)
             .unwrap()
@@ -135,6 +139,15 @@ impl Rig {
     /// Opens a session and says these messages at once.
     pub(crate) async fn open(&self, token: &str, first: Vec<push::FromRouter>) -> Result<Router, Status> {
         let channel = self.channel(&self.ca).await.unwrap();
+        self.open_on(channel, token, first).await
+    }
+
+    pub(crate) async fn open_on(
+        &self,
+        channel: Channel,
+        token: &str,
+        first: Vec<push::FromRouter>,
+    ) -> Result<Router, Status> {
         let mut client = PushClient::new(channel).max_decoding_message_size(MAX_FROM_CONTROLLER_BYTES);
         let (sender, outgoing) = mpsc::channel(64);
         for message in first {
