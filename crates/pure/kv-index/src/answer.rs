@@ -39,12 +39,12 @@ pub struct Matches {
     /// Seats that hold all blocks so far, while the lookup goes on.
     pub(crate) active: Vec<u64>,
     /// Where the owners in lower tiers change.
-    pub(crate) runs: Vec<Run>,
+    pub(crate) stretches: Vec<Stretch>,
 }
 
 /// From one block on, the owners in lower tiers are these.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Run {
+pub(crate) struct Stretch {
     pub(crate) from: u32,
     pub(crate) owners: SetId,
 }
@@ -56,7 +56,7 @@ impl Default for Matches {
             device: Vec::new(),
             lower: Vec::new(),
             active: Vec::new(),
-            runs: Vec::new(),
+            stretches: Vec::new(),
         }
     }
 }
@@ -106,6 +106,6 @@ impl Matches {
         self.device.resize(roster.len(), 0);
         self.lower.clear();
         self.active.clear();
-        self.runs.clear();
+        self.stretches.clear();
     }
 }

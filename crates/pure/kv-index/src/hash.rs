@@ -2,25 +2,31 @@
 //!
 //! Peers choose what goes in. The seed is secret, so they cannot choose what comes out, and tables stay balanced.
 
+use crate::blocks::RUN;
+
 /// What all hashes of one index start from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seeds {
-    chain: u64,
-    block: u64,
+    run: [u64; RUN + 2],
+    local: u64,
     name: u64,
     factor: u64,
     member: u64,
+    alias: u64,
+    rank: u64,
 }
 
 impl Seeds {
     pub(crate) fn new(seed: u64) -> Self {
         let at = |n: u64| spread(seed.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         Self {
-            chain: at(1),
-            block: at(2),
+            run: std::array::from_fn(|n| at(100 + n as u64)),
+            local: at(12) | 1,
             name: at(3),
             factor: at(4) | 1,
             member: at(5),
+            alias: at(6),
+            rank: at(7),
         }
     }
 
@@ -28,26 +34,61 @@ impl Seeds {
     #[cfg(test)]
     pub(crate) const fn weak() -> Self {
         Self {
-            chain: 0,
-            block: 0,
+            run: [0; RUN + 2],
+            local: 1,
             name: 0,
             factor: 1,
             member: 0,
+            alias: 0,
+            rank: 0,
         }
     }
 
-    /// The key of a block from that of the block before it and its own hash; never 0. Before the first block: 0.
+    /// The key of the first block of a run: from all keys of the run before it, zeros before the first one of a prompt,
+    /// and the block's own hash; never 0. Only one product waits for the run before that.
     #[inline]
-    pub(crate) fn chain(&self, parent: u64, local: u64) -> u64 {
-        let wide = u128::from(parent ^ self.chain) * u128::from(local ^ self.block);
-        // The product of a small factor is small: the local hash itself fills the bits that it leaves empty.
-        nonzero(low(wide) ^ high(wide) ^ local.rotate_left(29))
+    pub(crate) fn first(&self, before: &[u64; RUN], local: u64) -> u64 {
+        let mut halves = [self.run[RUN], self.run[RUN + 1]];
+        for pair in (1..RUN).step_by(2) {
+            let next = before.get(pair + 1).copied().unwrap_or(local);
+            let half = &mut halves[pair / 2 * 4 / RUN];
+            *half ^= fold(before[pair] ^ self.run[pair - 1], next ^ self.run[pair]);
+        }
+        let [front, back] = halves;
+        nonzero(fold(before[0] ^ front, back), 1)
     }
 
-    /// The key of an engine's name for a block. Different names have different keys, but for the one that would be 0.
+    /// The key of any other block of a run: its own hash, but never 0.
+    #[inline]
+    pub(crate) const fn other(&self, local: u64) -> u64 {
+        nonzero(local, self.local)
+    }
+
+    /// The hash of a run that begins with the last of these blocks.
+    #[inline]
+    pub(crate) fn way(&self, keys: &[u64]) -> u64 {
+        let step = |hash: u64, key: &u64| fold(hash ^ self.run[0], key ^ self.run[1]);
+        match keys {
+            [] => 0,
+            [first, others @ ..] => others.iter().fold(*first, step),
+        }
+    }
+
+    /// The hash of an engine's name for a block. Different names have different ones.
     #[inline]
     pub(crate) fn name(&self, hash: u64) -> u64 {
-        nonzero(spread((hash ^ self.name).wrapping_mul(self.factor)))
+        spread((hash ^ self.name).wrapping_mul(self.factor))
+    }
+
+    /// The hash of what one rank says of a level: a name, or the number of a block.
+    #[inline]
+    pub(crate) fn alias(&self, level: u64, what: u64) -> u64 {
+        spread((what ^ self.alias).wrapping_mul(self.factor).wrapping_add(level))
+    }
+
+    /// What the hashes of ranks start from.
+    pub(crate) const fn rank(&self) -> u64 {
+        self.rank
     }
 
     /// The share of a member in the hash of a set.
@@ -68,17 +109,14 @@ fn spread(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
+/// Both halves of a product in one.
 #[inline]
-const fn nonzero(key: u64) -> u64 {
-    if key == 0 { 1 } else { key }
+const fn fold(a: u64, b: u64) -> u64 {
+    let wide = a as u128 * b as u128;
+    wide as u64 ^ (wide >> 64) as u64
 }
 
 #[inline]
-const fn low(wide: u128) -> u64 {
-    wide as u64
-}
-
-#[inline]
-const fn high(wide: u128) -> u64 {
-    low(wide >> 64)
+const fn nonzero(key: u64, instead: u64) -> u64 {
+    if key == 0 { instead } else { key }
 }

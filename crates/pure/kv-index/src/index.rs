@@ -8,15 +8,16 @@ use crate::{
     Caps, Matches, RankKey,
     gate::Gate,
     hash::Seeds,
-    limits::{BLOCKS_PER_LOCK, MAX_LOOKUP_BLOCKS},
+    limits::{BLOCKS_PER_LOCK, BLOCKS_PER_QUIET_LOCK, MAX_LOOKUP_BLOCKS},
     seats::{Level, Roster},
-    state::{Done, Owner, State, Stop},
+    state::{Done, Owner, Part, State, Stop},
 };
 
 /// Which rank holds which blocks.
 #[derive(Debug)]
 pub struct Index {
     caps: Caps,
+    seeds: Seeds,
     /// The present roster; held while the next one takes its place.
     roster: Mutex<Arc<Roster>>,
     state: Gate<State>,
@@ -103,10 +104,12 @@ impl Index {
 
     fn with(caps: Caps, seeds: Seeds) -> Self {
         let caps = caps.bounded();
+        let roster = Arc::new(Roster::seeded(seeds.rank()));
         Self {
             caps,
-            roster: Mutex::default(),
-            state: Gate::new(State::new(caps, seeds)),
+            seeds,
+            roster: Mutex::new(Arc::clone(&roster)),
+            state: Gate::new(State::new(caps, seeds, roster)),
         }
     }
 
@@ -168,9 +171,10 @@ impl Index {
     /// For each rank, how many blocks from the beginning of a prompt it holds; all of one state of the index.
     pub fn find(&self, local_hashes: &[u64], out: &mut Matches) {
         let hashes = local_hashes.get(..MAX_LOOKUP_BLOCKS).unwrap_or(local_hashes);
+        let first = Part::first(&self.seeds, hashes);
         let state = self.state.read();
         out.reset(&state.roster);
-        state.find(hashes, out);
+        state.find(hashes, first, out);
     }
 
     /// How much the index holds.
@@ -193,34 +197,47 @@ impl Index {
         {
             return Applied::refused(Refusal::InvalidSequence, blocks.len());
         }
-        let mut state = self.state.write();
-        let owner = match state.owner(rank, level) {
-            Ok(owner) => owner,
-            Err(refusal) => return Applied::refused(refusal, blocks.len()),
-        };
         let mut done = Done::default();
-        if let Some(parent) = parent {
-            match state.parent(owner, *parent) {
-                Some(key) => done.key = key,
-                None => return Applied::refused(Refusal::UnknownParent, blocks.len()),
+        let mut owner = None;
+        let mut rest = blocks.as_slice();
+        let refused = loop {
+            let busy = self.state.is_busy();
+            let (part, behind) = rest.split_at(rest.len().min(most(busy)));
+            if busy {
+                self.warm(rank, level, |state, now| match owner {
+                    None => state.warm_for_store(now, *parent, part),
+                    Some(_) => state.warm_behind(done.tip, part),
+                });
             }
-        }
-        let mut refused = None;
-        for (number, part) in blocks.chunks(BLOCKS_PER_LOCK).enumerate() {
-            if number > 0 {
-                drop(state);
-                state = self.state.write();
-                if state.owner(rank, level) != Ok(owner) {
-                    refused = Some(Refusal::IdentityMismatch);
-                    break;
-                }
+            let mut state = self.state.write();
+            let now = match (state.owner(rank, level), owner) {
+                (Err(refusal), None) => break Some(refusal),
+                (Ok(now), None) => now,
+                (Ok(now), Some(before)) if now == before => now,
+                (_, Some(_)) => break Some(Refusal::IdentityMismatch),
+            };
+            match parent {
+                Some(parent) if owner.is_none() => match state.parent(now, *parent) {
+                    Some(tip) => done.tip = tip,
+                    None => break Some(Refusal::UnknownParent),
+                },
+                // Others may have made way for something while nobody held the lock.
+                Some(_) | None if !state.continues(&done) => break Some(Refusal::UnknownParent),
+                Some(_) | None => {}
             }
-            if state.store(owner, part, &mut done) == Err(Stop::OverCapacity) {
-                refused = Some(Refusal::OverCapacity);
-                break;
+            owner = Some(now);
+            if !busy {
+                state.warm_behind(done.tip, part);
+            }
+            if state.store(now, part, &mut done) == Err(Stop::OverCapacity) {
+                break Some(Refusal::OverCapacity);
             }
             state.sweep();
-        }
+            rest = behind;
+            if rest.is_empty() {
+                break None;
+            }
+        };
         let taken = usize::try_from(done.taken).unwrap_or(usize::MAX);
         Applied {
             stored: done.new,
@@ -234,10 +251,19 @@ impl Index {
         let mut applied = Applied::default();
         let mut rest = names;
         loop {
-            let (part, behind) = rest.split_at(rest.len().min(BLOCKS_PER_LOCK));
+            let busy = self.state.is_busy();
+            let (part, behind) = rest.split_at(rest.len().min(most(busy)));
+            if busy {
+                self.warm(rank, level, |state, owner| state.warm_for_remove(owner, part));
+            }
             let mut state = self.state.write();
             match state.owner(rank, level) {
-                Ok(owner) => applied.removed += state.remove(owner, part),
+                Ok(owner) => {
+                    if !busy {
+                        state.warm_for_remove(owner, part);
+                    }
+                    applied.removed += state.remove(owner, part);
+                }
                 // Without a seat it owns nothing that could go.
                 Err(Refusal::OverCapacity) => {}
                 Err(refusal) => {
@@ -253,6 +279,15 @@ impl Index {
             }
         }
         applied
+    }
+
+    /// Waits for memory beside other readers, not while they have to wait.
+    fn warm(&self, rank: &RankKey, level: Level, read: impl FnOnce(&State, Owner)) {
+        let state = self.state.read();
+        let seat = state.roster.number(rank).and_then(|number| state.held(number));
+        if let Some(seat) = seat {
+            read(&state, Owner { seat, level });
+        }
     }
 
     fn forget(&self, rank: &RankKey) -> Applied {
@@ -287,6 +322,15 @@ impl Applied {
             refused_blocks: count(blocks),
             ..Self::default()
         }
+    }
+}
+
+/// Blocks that are stored or removed while the index is locked.
+const fn most(busy: bool) -> usize {
+    if busy {
+        BLOCKS_PER_LOCK
+    } else {
+        BLOCKS_PER_QUIET_LOCK
     }
 }
 

@@ -6,7 +6,8 @@
 //! that it came from.
 
 mod answer;
-mod block;
+mod blocks;
+mod directory;
 mod gate;
 mod hash;
 mod index;
@@ -17,7 +18,6 @@ pub mod reference;
 mod seats;
 mod sets;
 mod state;
-mod table;
 
 pub use answer::{Matches, Overlap};
 pub use index::{Applied, Index, Refusal, Stats};

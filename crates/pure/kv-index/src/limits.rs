@@ -24,8 +24,12 @@ pub const MAX_IDLE_SETS: usize = 4_096;
 /// Blocks of a prompt that a lookup compares: a million tokens at 16 tokens a block. Bounds the time of a lookup.
 pub const MAX_LOOKUP_BLOCKS: usize = 65_536;
 
-/// Blocks that are stored or removed while the index is locked: readers wait for no more, a few microseconds.
-pub const BLOCKS_PER_LOCK: usize = 32;
+/// Blocks that are stored or removed while the index is locked and lookups are under way: they wait for no more, about as
+/// long as one takes.
+pub const BLOCKS_PER_LOCK: usize = 4;
+
+/// The same while no lookup had to wait lately. More at once are quicker: their waits for memory overlap.
+pub const BLOCKS_PER_QUIET_LOCK: usize = 32;
 
 /// Blocks that are looked at for one that makes way, in the whole index. The least used of them goes.
 pub const MAX_HAND_STEPS: usize = 64;
@@ -37,8 +41,8 @@ pub const MAX_OWN_HAND_STEPS: usize = 4_096;
 /// Blocks that are looked at in one part of a sweep; one whose owners change counts more.
 pub const SWEEP_BUDGET: usize = 512;
 
-/// Most that the cap of blocks can be set to, so that ids of sets have room.
-const MOST_BLOCKS: usize = 1 << 26;
+/// Most that the cap of blocks can be set to, so that ids of sets and numbers of blocks have room.
+const MOST_BLOCKS: usize = 1 << 25;
 
 /// Most that the cap of ranks can be set to, so that seats are 15-bit numbers.
 const MOST_RANKS: usize = 10_000;

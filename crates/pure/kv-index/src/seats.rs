@@ -5,9 +5,10 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    hash::{BuildHasherDefault, DefaultHasher},
     sync::Arc,
 };
+
+use foldhash::fast::FixedState;
 
 use crate::{Caps, RankKey, limits::MAX_OLD_SEATS, names::Aliases};
 
@@ -29,11 +30,19 @@ pub(crate) const NOBODY: u16 = u16::MAX;
 /// Live ranks and their numbers. A rank keeps its number while it is live.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
-    numbers: HashMap<RankKey, u16, BuildHasherDefault<DefaultHasher>>,
+    numbers: HashMap<RankKey, u16, FixedState>,
     keys: Vec<Option<RankKey>>,
 }
 
 impl Roster {
+    /// Nobody yet. Who does not know `seed` cannot make keys collide.
+    pub(crate) fn seeded(seed: u64) -> Self {
+        Self {
+            numbers: HashMap::with_hasher(FixedState::with_seed(seed)),
+            keys: Vec::new(),
+        }
+    }
+
     #[inline]
     pub(crate) fn number(&self, key: &RankKey) -> Option<u16> {
         self.numbers.get(key).copied()
@@ -84,7 +93,8 @@ impl Roster {
         let named = (0_u16..)
             .zip(&keys)
             .filter_map(|(number, key)| Some((key.clone()?, number)));
-        let numbers = named.collect();
+        let mut numbers = HashMap::with_hasher(self.numbers.hasher().clone());
+        numbers.extend(named);
         (Self { numbers, keys }, gone)
     }
 }
@@ -97,7 +107,7 @@ pub(crate) struct Seat {
     /// Blocks that it owns, by level.
     pub(crate) counts: [usize; 3],
     /// Where the search for its oldest block goes on, by level.
-    pub(crate) hands: [u64; 3],
+    pub(crate) hands: [u32; 3],
     /// What it calls otherwise than others.
     pub(crate) aliases: Aliases,
 }

@@ -8,9 +8,9 @@
 use std::collections::VecDeque;
 
 use crate::{
+    directory::{Directory, Fill},
     hash::Seeds,
     limits::MAX_IDLE_SETS,
-    table::{Fill, Slot, Table},
 };
 
 mod members;
@@ -37,7 +37,7 @@ pub(crate) struct Sets {
     chunks: Vec<Box<[Entry]>>,
     used: u32,
     free: Option<u32>,
-    by_hash: Table<Known>,
+    by_hash: Directory,
     idle: VecDeque<u32>,
     steps: Box<[Step]>,
     bytes: usize,
@@ -51,18 +51,6 @@ struct Entry {
     /// The next free entry behind this one, when it is free itself.
     next: Option<u32>,
     members: Members,
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    hash: u64,
-    entry: u32,
-}
-
-impl Slot for Known {
-    fn key(&self) -> u64 {
-        self.hash
-    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,7 +68,7 @@ impl Sets {
             chunks: Vec::new(),
             used: 0,
             free: None,
-            by_hash: Table::new(blocks / 4, Fill::Dense),
+            by_hash: Directory::new(blocks / 4, Fill::Dense),
             idle: VecDeque::new(),
             steps: vec![Step::default(); STEPS].into(),
             bytes: STEPS * size_of::<Step>(),
@@ -209,13 +197,9 @@ impl Sets {
             View::List([one]) => return single(*one),
             View::One(_) | View::List(_) | View::Bits(_) => {}
         }
-        let key = hash.max(1);
-        let known = self.by_hash.find(key);
-        if let Some(known) = known {
-            let number = self.by_hash.hot(known).entry;
-            if self.entry(number).members == members {
-                return FIRST + number;
-            }
+        let same = |number| self.entry(number).members == members;
+        if let Some(number) = self.by_hash.find(hash, same) {
+            return FIRST + number;
         }
         let number = match self.free {
             Some(number) => {
@@ -233,13 +217,7 @@ impl Sets {
             next: None,
             members,
         };
-        if known.is_none() {
-            let known = Known {
-                hash: key,
-                entry: number,
-            };
-            self.by_hash.insert(known, ());
-        }
+        self.by_hash.insert(hash, number);
         FIRST + number
     }
 
@@ -265,11 +243,7 @@ impl Sets {
             }
             let gone = std::mem::take(entry);
             self.bytes -= gone.members.bytes();
-            if let Some(known) = self.by_hash.find(gone.hash.max(1))
-                && self.by_hash.hot(known).entry == number
-            {
-                self.by_hash.remove(known);
-            }
+            self.by_hash.remove(gone.hash, number);
             self.entry_mut(number).next = self.free.replace(number);
         }
     }

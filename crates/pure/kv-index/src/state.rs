@@ -1,18 +1,16 @@
 //! All that the index knows: blocks, names and owners, and what keeps them consistent.
 //!
-//! A block is there while somebody owns it. An ownership is there while it has a name. Nothing points at a block by its
-//! place, so blocks may move.
+//! A block is there while somebody owns it. An ownership is there while it has a name.
 
 use std::sync::Arc;
 
 use crate::{
     Caps,
-    block::Block,
+    blocks::{BlockId, Blocks},
     hash::Seeds,
-    names::{Aliases, Name},
-    seats::{Level, Roster, Seats, nobody},
+    names::Aliases,
+    seats::{Level, Roster, Seats},
     sets::{EMPTY, Sets},
-    table::{BATCH as WARM, Fill, Place, Slot as _, Table},
 };
 
 mod clock;
@@ -21,6 +19,7 @@ mod remove;
 mod store;
 mod sweep;
 
+pub(crate) use find::Part;
 pub(crate) use store::{Done, Stop};
 
 #[derive(Debug)]
@@ -28,16 +27,16 @@ pub(crate) struct State {
     pub(crate) caps: Caps,
     pub(crate) roster: Arc<Roster>,
     seeds: Seeds,
-    /// By chain key; each block's own name lies apart.
-    blocks: Table<Block, u64>,
-    names: Table<Name>,
+    blocks: Blocks,
     sets: Sets,
     seats: Seats,
     ownerships: usize,
     /// Those of them in lower tiers.
     lower: usize,
-    /// Where the search for the oldest block goes on.
-    hand: u64,
+    /// Aliases of all seats.
+    aliases: usize,
+    /// The number of the block where the search for the oldest one goes on.
+    hand: u32,
     sweep: Option<sweep::Sweep>,
     evicted: u64,
 }
@@ -69,17 +68,17 @@ impl Owner {
 }
 
 impl State {
-    pub(crate) fn new(caps: Caps, seeds: Seeds) -> Self {
+    pub(crate) fn new(caps: Caps, seeds: Seeds, roster: Arc<Roster>) -> Self {
         Self {
             caps,
-            roster: nobody(),
+            roster,
             seeds,
-            blocks: Table::new(caps.blocks, Fill::Fast),
-            names: Table::new(caps.blocks, Fill::Dense),
+            blocks: Blocks::new(seeds, caps.blocks),
             sets: Sets::new(seeds, caps.blocks),
             seats: Seats::new(&caps),
             ownerships: 0,
             lower: 0,
+            aliases: 0,
             hand: 0,
             sweep: None,
             evicted: 0,
@@ -99,12 +98,17 @@ impl State {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.blocks.bytes() + self.names.bytes() + self.sets.bytes() + self.seats.bytes()
+        self.blocks.bytes() + self.sets.bytes() + self.seats.bytes()
     }
 
     /// The seat of a rank, if it can have one now.
     pub(crate) fn seat(&mut self, rank: u16) -> Option<u16> {
         self.seats.of(rank)
+    }
+
+    /// The seat of a rank, if it has one.
+    pub(crate) fn held(&self, rank: u16) -> Option<u16> {
+        self.seats.held(rank)
     }
 
     /// Blocks that a rank owns, in all tiers.
@@ -119,46 +123,45 @@ impl State {
         if seat.counts == [0; 3] {
             return None;
         }
-        self.seats.vacate(rank)
+        self.depart(rank)
     }
 
     /// A rank left: its seat goes even if it owns nothing.
     pub(crate) fn depart(&mut self, rank: u16) -> Option<Aliases> {
-        self.seats.vacate(rank)
+        let aliases = self.seats.vacate(rank)?;
+        self.aliases -= aliases.len();
+        Some(aliases)
     }
 
-    /// What an owner calls by this name.
-    fn named(&self, owner: Owner, name: u64) -> Option<u64> {
+    /// What an owner calls by this name, which leads to `common`.
+    fn named(&self, owner: Owner, name: u64, common: Option<BlockId>) -> Option<BlockId> {
         let aliases = &self.seats.get(owner.seat).aliases;
-        if !aliases.is_empty()
-            && let Some(block) = aliases.block(owner.level, name)
-        {
+        let plain = aliases.is_empty();
+        if !plain && let Some(block) = aliases.block(owner.level, name) {
             return Some(block);
         }
-        let found = self.names.find(self.seeds.name(name))?;
-        let block = self.names.hot(found).block;
-        let at = self.blocks.find(block)?;
-        let common = aliases.is_empty() || aliases.by_common_name(owner.level, block);
-        (common && self.owns(at, owner)).then_some(block)
+        let block = common?;
+        let own = self.owns(block, owner) && (plain || aliases.by_common_name(owner.level, block));
+        own.then_some(block)
     }
 
     #[inline]
-    fn owns(&self, at: Place, owner: Owner) -> bool {
-        let block = self.blocks.hot(at);
+    fn owns(&self, id: BlockId, owner: Owner) -> bool {
+        let (run, at) = (self.blocks.run(id), id.at());
         match owner.level {
-            Level::Device => self.sets.contains(block.device, owner.seat),
-            Level::Host | Level::Disk => self.sets.contains(block.lower(), owner.below()),
+            Level::Device => self.sets.contains(run.device[at], owner.seat),
+            Level::Host | Level::Disk => self.sets.contains(run.lower(at), owner.below()),
         }
     }
 
     /// Makes a block one owner's who does not own it.
     #[inline]
-    fn own(&mut self, at: Place, owner: Owner) {
-        let block = self.blocks.hot_mut(at);
+    fn own(&mut self, id: BlockId, owner: Owner) {
+        let (run, at) = (self.blocks.run_mut(id), id.at());
         match owner.level {
-            Level::Device => block.device = self.sets.add(block.device, owner.seat),
+            Level::Device => run.device[at] = self.sets.add(run.device[at], owner.seat),
             Level::Host | Level::Disk => {
-                block.set_lower(self.sets.add(block.lower(), owner.below()));
+                run.set_lower(at, self.sets.add(run.lower(at), owner.below()));
                 self.lower += 1;
             }
         }
@@ -168,15 +171,16 @@ impl State {
 
     /// Takes a block away from an owner whose names for it are gone already. The block itself goes with its last owner.
     #[inline]
-    fn disown(&mut self, at: Place, owner: Owner) {
-        let block = self.blocks.hot_mut(at);
+    fn disown(&mut self, id: BlockId, owner: Owner) {
+        let (run, at) = (self.blocks.run_mut(id), id.at());
         match owner.level {
-            Level::Device => block.device = self.sets.take(block.device, owner.seat),
-            Level::Host | Level::Disk => block.set_lower(self.sets.take(block.lower(), owner.below())),
+            Level::Device => run.device[at] = self.sets.take(run.device[at], owner.seat),
+            Level::Host | Level::Disk => run.set_lower(at, self.sets.take(run.lower(at), owner.below())),
         }
+        let unowned = run.is_unowned(at);
         self.uncount(owner);
-        if self.blocks.hot(at).is_unowned() {
-            self.take_out(at);
+        if unowned {
+            self.blocks.take_out(id);
         }
     }
 
@@ -188,24 +192,21 @@ impl State {
         self.seats.get_mut(owner.seat).counts[owner.level as usize] -= 1;
     }
 
-    /// Takes a block without owners out, and its name.
-    fn take_out(&mut self, at: Place) {
-        let name = self.blocks.cold(at);
-        let block = self.blocks.remove(at);
-        if block.named()
-            && let Some(found) = self.names.find(self.seeds.name(name))
-        {
-            self.names.remove(found);
+    /// An owner's names for a block count no more.
+    fn forget_names(&mut self, id: BlockId, owner: Owner) {
+        let aliases = &mut self.seats.get_mut(owner.seat).aliases;
+        if !aliases.is_empty() {
+            let before = aliases.len();
+            aliases.forget(owner.level, id);
+            self.aliases -= before - aliases.len();
         }
     }
 
     /// Takes a block out with all of its owners.
-    fn drop_block(&mut self, at: Place) {
-        let key = self.blocks.hot(at).key();
-        let (device, lower) = {
-            let block = self.blocks.hot(at);
-            (block.device, block.lower())
-        };
+    fn drop_block(&mut self, id: BlockId) {
+        let at = id.at();
+        let run = self.blocks.run(id);
+        let (device, lower) = (run.device[at], run.lower(at));
         let mut owners = Vec::new();
         let level = Level::Device;
         self.sets
@@ -216,22 +217,14 @@ impl State {
             .each(|member| owners.push(Owner::of_below(member)));
         for owner in owners {
             self.uncount(owner);
-            let aliases = &mut self.seats.get_mut(owner.seat).aliases;
-            if !aliases.is_empty() {
-                aliases.forget(owner.level, key);
-            }
+            self.forget_names(id, owner);
             self.evicted += 1;
         }
         self.sets.release(device);
         self.sets.release(lower);
-        let block = self.blocks.hot_mut(at);
-        block.device = EMPTY;
-        block.set_lower(EMPTY);
-        self.take_out(at);
+        let run = self.blocks.run_mut(id);
+        run.device[at] = EMPTY;
+        run.set_lower(at, EMPTY);
+        self.blocks.take_out(id);
     }
-}
-
-/// A 64-bit key is a place in the order of a table; behind the last one it begins anew.
-const fn behind(key: u64) -> u64 {
-    key.wrapping_add(1)
 }

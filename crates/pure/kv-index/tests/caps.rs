@@ -207,3 +207,77 @@ fn a_rank_that_is_cleared_again_and_again_waits_for_the_sweep_alone() {
     assert_eq!((applied.stored, applied.refused), (100, None));
     assert_eq!(index.stats().ownerships, 50_100);
 }
+
+#[test]
+fn a_rank_that_calls_its_blocks_something_else_again_and_again_is_refused() {
+    let caps = Caps {
+        blocks_per_rank: 60,
+        ..Caps::default()
+    };
+    let index = Index::new(caps);
+    index.set_live(&[rank(0), rank(1)]);
+    let prompt: Vec<u64> = (0..50).collect();
+    index.apply(&rank(0), Tier::Device, &stored(0, &prompt, 0));
+    index.apply(&rank(1), Tier::Device, &stored(0, &prompt, 0));
+    // Beside the 50 names of the blocks themselves it gets 60 of its own.
+    let mut refused = 0;
+    let mut most = 0;
+    for engine in 1..200 {
+        let applied = index.apply(&rank(1), Tier::Device, &stored(engine, &prompt, 0));
+        assert_eq!(applied.stored, 0);
+        refused += applied.refused_blocks;
+        let over = (engine > 1).then_some(Refusal::OverCapacity);
+        assert_eq!(applied.refused, over, "names {engine}");
+        if engine == 2 {
+            most = index.stats().bytes;
+        }
+    }
+    assert_eq!(refused, 198 * 50 - 10);
+    let bytes = index.stats().bytes;
+    assert!(bytes <= most, "{bytes} bytes after {most}");
+    for number in 0..2 {
+        assert_eq!(device(&index, &rank(number), &prompt), 50);
+    }
+    // What it takes back has room again.
+    let names = (0..50).map(|n| name(1, &prompt[..=n])).collect();
+    let applied = index.apply(&rank(1), Tier::Device, &Data::Removed(names));
+    assert_eq!(applied.removed, 0);
+    let applied = index.apply(&rank(1), Tier::Device, &stored(3, &prompt[..40], 0));
+    assert_eq!(applied.refused, None);
+    // An engine with names of its own for all that it holds can have as many blocks as any other.
+    let all: Vec<u64> = (1_000..1_060).collect();
+    index.apply(&rank(0), Tier::Device, &stored(0, &all, 0));
+    index.clear(&rank(1));
+    while index.tidy() {}
+    let applied = index.apply(&rank(1), Tier::Device, &stored(7, &all, 0));
+    assert_eq!((applied.stored, applied.refused), (60, None));
+    let more: Vec<u64> = (2_000..2_060).collect();
+    let applied = index.apply(&rank(1), Tier::Device, &stored(7, &more, 0));
+    assert_eq!((applied.stored, applied.refused), (60, None));
+}
+
+#[test]
+fn names_of_all_ranks_together_are_bounded() {
+    let caps = Caps {
+        ownerships: 100,
+        ..Caps::default()
+    };
+    let index = Index::new(caps);
+    let live: Vec<_> = (0..8).map(rank).collect();
+    index.set_live(&live);
+    let prompt: Vec<u64> = (0..10).collect();
+    let mut refused = 0;
+    for engine in 0..6 {
+        for number in 0..8 {
+            let names = 1 + engine * 8 + number;
+            refused += index
+                .apply(&rank(number), Tier::Device, &stored(names, &prompt, 0))
+                .refused_blocks;
+        }
+    }
+    // 80 blocks are owned with 480 names in all. 10 of those belong to the blocks themselves.
+    assert_eq!(refused, 480 - 110);
+    for number in 0..8 {
+        assert_eq!(device(&index, &rank(number), &prompt), 10);
+    }
+}

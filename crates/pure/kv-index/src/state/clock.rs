@@ -1,10 +1,10 @@
-//! What makes way when a cap is reached: a clock's hand goes over the blocks in the order of their keys, which is none,
-//! and takes what was not used since it last came by.
+//! What makes way when a cap is reached: a clock's hand goes over the blocks in the order of their places, and
+//! takes what was not used since it last came by.
 
-use super::{Owner, State, Stop, behind};
+use super::{Owner, State, Stop};
 use crate::{
+    blocks::BlockId,
     limits::{MAX_HAND_STEPS, MAX_OWN_HAND_STEPS},
-    table::{Place, Slot as _},
 };
 
 /// Own blocks that are compared when a rank's cap is reached.
@@ -14,61 +14,64 @@ const USED: u32 = 3;
 
 impl State {
     /// Drops the block that was not used for longest, about, but not `keep`.
-    pub(super) fn evict(&mut self, keep: u64) -> Result<(), Stop> {
-        let mut place = self.at_hand(self.hand);
-        let mut oldest: Option<(u32, Place)> = None;
+    pub(super) fn evict(&mut self, keep: Option<BlockId>) -> Result<(), Stop> {
+        let mut oldest: Option<(u32, BlockId)> = None;
         for _ in 0..MAX_HAND_STEPS {
-            let Some(at) = place else { break };
-            let block = self.blocks.hot_mut(at);
-            self.hand = behind(block.key());
-            if block.key() != keep {
-                let mark = block.mark();
-                block.age();
-                if oldest.is_none_or(|(least, _)| mark < least) {
-                    oldest = Some((mark, at));
-                }
-                if mark == 0 {
-                    break;
-                }
+            let Some(id) = self.at_hand(self.hand) else { break };
+            self.hand = behind(id);
+            if Some(id) == keep {
+                continue;
             }
-            place = self.blocks.next(at).or_else(|| self.blocks.from(0));
+            let run = self.blocks.run_mut(id);
+            let mark = run.mark(id.at());
+            run.age(id.at());
+            if oldest.is_none_or(|(least, _)| mark < least) {
+                oldest = Some((mark, id));
+            }
+            if mark == 0 {
+                break;
+            }
         }
-        let (_, at) = oldest.ok_or(Stop::OverCapacity)?;
-        self.drop_block(at);
+        let (_, id) = oldest.ok_or(Stop::OverCapacity)?;
+        self.drop_block(id);
         Ok(())
     }
 
     /// Takes from an owner a block that was not used for long, but not `keep`.
-    pub(super) fn evict_own(&mut self, keep: u64, owner: Owner) -> Result<(), Stop> {
+    pub(super) fn evict_own(&mut self, keep: Option<BlockId>, owner: Owner) -> Result<(), Stop> {
         let level = owner.level as usize;
-        let mut place = self.at_hand(self.seats.get(owner.seat).hands[level]);
-        let mut oldest: Option<(u32, Place)> = None;
+        let mut hand = self.seats.get(owner.seat).hands[level];
+        let mut oldest: Option<(u32, BlockId)> = None;
         let mut left = OWN_CHOICE;
         for _ in 0..MAX_OWN_HAND_STEPS {
-            let Some(at) = place else { break };
-            let block = self.blocks.hot(at);
-            let (key, mark) = (block.key(), block.mark());
-            self.seats.get_mut(owner.seat).hands[level] = behind(key);
-            if key != keep && self.owns(at, owner) {
-                if oldest.is_none_or(|(least, _)| mark < least) {
-                    oldest = Some((mark, at));
-                }
-                left -= 1;
-                if mark < USED || left == 0 {
-                    break;
-                }
+            let Some(id) = self.at_hand(hand) else { break };
+            hand = behind(id);
+            if Some(id) == keep || !self.owns(id, owner) {
+                continue;
             }
-            place = self.blocks.next(at).or_else(|| self.blocks.from(0));
+            let mark = self.blocks.run(id).mark(id.at());
+            if oldest.is_none_or(|(least, _)| mark < least) {
+                oldest = Some((mark, id));
+            }
+            left -= 1;
+            if mark < USED || left == 0 {
+                break;
+            }
         }
-        let (_, at) = oldest.ok_or(Stop::OverCapacity)?;
-        let key = self.blocks.hot(at).key();
-        self.seats.get_mut(owner.seat).aliases.forget(owner.level, key);
-        self.disown(at, owner);
+        self.seats.get_mut(owner.seat).hands[level] = hand;
+        let (_, id) = oldest.ok_or(Stop::OverCapacity)?;
+        self.forget_names(id, owner);
+        self.disown(id, owner);
         self.evicted += 1;
         Ok(())
     }
 
-    fn at_hand(&self, hand: u64) -> Option<Place> {
+    fn at_hand(&self, hand: u32) -> Option<BlockId> {
         self.blocks.from(hand).or_else(|| self.blocks.from(0))
     }
+}
+
+/// Where a walk goes on behind a block.
+pub(super) const fn behind(id: BlockId) -> u32 {
+    id.number() + 1
 }

@@ -1,81 +1,194 @@
 //! Lookups.
 
-use super::{Owner, State, WARM};
+use std::hint::black_box;
+
+use super::{Owner, State};
 use crate::{
-    answer::{Matches, Run},
+    answer::{Matches, Stretch},
+    blocks::{RUN, Run},
+    hash::Seeds,
     seats::{Level, NOBODY},
-    sets::{EMPTY, each_bit},
+    sets::{EMPTY, SetId, each_bit},
 };
 
+/// Blocks whose memory is asked for together, so that the waits overlap.
+const AHEAD: usize = 128;
+/// Hashes of a prompt in a cache line.
+const HASHES: usize = 8;
+
+/// How far a lookup has come.
+struct Walk {
+    depth: u32,
+    /// Owners of the block before.
+    device: SetId,
+    lower: SetId,
+    /// Some rank holds all blocks so far.
+    holders: bool,
+}
+
+/// The keys of a part of a prompt, which do not depend on what is in the index.
+pub(crate) struct Part {
+    ways: [[u64; RUN]; AHEAD / RUN],
+    blocks: usize,
+}
+
+impl Part {
+    /// The first part of a prompt.
+    pub(crate) fn first(seeds: &Seeds, hashes: &[u64]) -> Self {
+        let some = hashes.get(..AHEAD).unwrap_or(hashes);
+        // Nothing but loads, which depend on nothing: as many as the processor can have under way are.
+        black_box(some.iter().step_by(HASHES).fold(0, |seen, hash| seen ^ hash));
+        Self::behind(seeds, &[0; RUN], some)
+    }
+
+    fn behind(seeds: &Seeds, before: &[u64; RUN], some: &[u64]) -> Self {
+        let mut ways = [[0; RUN]; AHEAD / RUN];
+        let mut before = *before;
+        for (way, locals) in ways.iter_mut().zip(some.chunks(RUN)) {
+            for (key, local) in way.iter_mut().zip(locals) {
+                *key = seeds.other(*local);
+            }
+            way[0] = seeds.first(&before, locals[0]);
+            before = *way;
+        }
+        Self {
+            ways,
+            blocks: some.len(),
+        }
+    }
+}
+
 impl State {
-    /// How many blocks from the beginning each rank holds. `out` is empty and has room for all numbers.
-    pub(crate) fn find(&self, hashes: &[u64], out: &mut Matches) {
-        let Matches {
-            device: depths,
-            active,
-            runs,
-            ..
-        } = out;
-        // Who holds all blocks so far: at first, everybody.
-        active.extend_from_slice(self.seats.live());
-        let mut holders = true;
-        let mut reached = |seat: u16, depth: usize| {
-            let rank = usize::from(self.seats.rank(seat));
-            if let Some(place) = depths.get_mut(rank) {
-                *place = depth as u32;
-            }
+    /// How many blocks from the beginning each rank holds. `first` is the first part of the prompt; `out` is empty and
+    /// has room for all numbers.
+    pub(crate) fn find(&self, hashes: &[u64], first: Part, out: &mut Matches) {
+        // Before the first block, everybody holds all of none.
+        out.active.extend_from_slice(self.seats.live());
+        let mut walk = Walk {
+            depth: 0,
+            device: EMPTY,
+            lower: EMPTY,
+            holders: true,
         };
-        let (mut key, mut depth, mut device, mut lower) = (0, 0, None, EMPTY);
-        for part in hashes.chunks(WARM) {
-            let mut keys = [0; WARM];
-            for (at, local) in keys.iter_mut().zip(part) {
-                key = self.seeds.chain(key, *local);
-                *at = key;
+        let mut part = first;
+        let mut rest = hashes.get(AHEAD..).unwrap_or_default();
+        while self.find_part(&part, &mut walk, out) && !rest.is_empty() {
+            let (some, behind) = rest.split_at(rest.len().min(AHEAD));
+            part = Part::behind(&self.seeds, &part.ways[AHEAD / RUN - 1], some);
+            rest = behind;
+        }
+        let depth = walk.depth;
+        for (number, word) in out.active.iter().enumerate() {
+            each_bit(number, *word, &mut |seat| {
+                self.reached(&mut out.device, seat, depth)
+            });
+        }
+        if !out.stretches.is_empty() {
+            self.find_lower(depth, out);
+        }
+    }
+
+    /// Goes on over the blocks with these keys. False when it came to an end among them.
+    fn find_part(&self, part: &Part, walk: &mut Walk, out: &mut Matches) -> bool {
+        let count = part.blocks;
+        let ways = part.ways.get(..count.div_ceil(RUN)).unwrap_or(&part.ways);
+        let mut runs = [None; AHEAD / RUN];
+        // Nothing but loads, which depend on nothing: as many as the processor can have under way are.
+        let mut seen = 0;
+        for way in ways {
+            seen ^= self.blocks.touch_way(&way[..1]);
+        }
+        black_box(seen);
+        for (way, run) in ways.iter().zip(&mut runs) {
+            *run = self.blocks.guess(way[0]);
+        }
+        let mut seen = 0;
+        for run in runs.iter().flatten() {
+            seen ^= run.touch_all();
+        }
+        black_box(seen);
+        let mut left = count;
+        for (way, run) in ways.iter().zip(runs) {
+            let first = &way[..1];
+            let Some(mut run) = run
+                .filter(|run| run.begins(first))
+                .or_else(|| self.blocks.begun_by(first))
+            else {
+                return false;
+            };
+            if left >= RUN && walk.depth > 0 && run.is_all(way, walk.device, walk.lower) {
+                walk.depth += RUN as u32;
+                left -= RUN;
+                continue;
             }
-            let whole = self.blocks.visit(&keys[..part.len()], |block| {
-                if device != Some(block.device) {
-                    device = Some(block.device);
-                    if holders {
-                        let owners = self.sets.view(block.device);
-                        owners.narrow(active, |seat| reached(seat, depth));
-                        holders = active.iter().any(|word| *word != 0);
+            for at in 0..left.min(RUN) {
+                if run.key(at) != way[at] {
+                    match self.blocks.begun_by(&way[..=at]) {
+                        Some(other) => run = other,
+                        None => return false,
                     }
                 }
-                if block.lower() != lower {
-                    lower = block.lower();
-                    runs.push(Run {
-                        from: depth as u32,
-                        owners: lower,
-                    });
-                }
-                if !holders && lower == EMPTY {
+                if !self.find_one(run, at, walk, out) {
                     return false;
                 }
-                block.touch();
-                depth += 1;
-                true
-            });
-            if !whole {
-                break;
+            }
+            left = left.saturating_sub(RUN);
+        }
+        true
+    }
+
+    /// Goes on over one block. False when nobody holds it of whom it counts.
+    #[inline]
+    fn find_one(&self, run: &Run, at: usize, walk: &mut Walk, out: &mut Matches) -> bool {
+        let (device, lower) = (run.device[at], run.lower(at));
+        if device != walk.device || walk.depth == 0 {
+            walk.device = device;
+            if walk.holders {
+                let owners = self.sets.view(device);
+                if walk.depth == 0 {
+                    // What nobody has reached is 0 already.
+                    owners.narrow(&mut out.active, |_| ());
+                } else {
+                    let (active, depths) = (&mut out.active, &mut out.device);
+                    owners.narrow(active, |seat| self.reached(depths, seat, walk.depth));
+                }
+                walk.holders = out.active.iter().any(|word| *word != 0);
             }
         }
-        for (number, word) in active.iter().enumerate() {
-            each_bit(number, *word, &mut |seat| reached(seat, depth));
+        if lower != walk.lower {
+            walk.lower = lower;
+            out.stretches.push(Stretch {
+                from: walk.depth,
+                owners: lower,
+            });
         }
-        if !runs.is_empty() {
-            self.find_lower(depth as u32, out);
+        if !walk.holders && lower == EMPTY {
+            return false;
+        }
+        run.touch(at);
+        walk.depth += 1;
+        true
+    }
+
+    #[inline]
+    fn reached(&self, depths: &mut [u32], seat: u16, depth: u32) {
+        if let Some(place) = depths.get_mut(usize::from(self.seats.rank(seat))) {
+            *place = depth;
         }
     }
 
     /// Blocks of the host and on disk, where those of the device end.
     fn find_lower(&self, end: u32, out: &mut Matches) {
         let Matches {
-            device, lower, runs, ..
+            device,
+            lower,
+            stretches,
+            ..
         } = out;
         lower.resize(device.len(), (0, 0));
-        let ends = runs.iter().skip(1).map(|run| run.from).chain([end]);
-        for (run, end) in runs.iter().zip(ends) {
-            self.sets.view(run.owners).each(|member| {
+        let ends = stretches.iter().skip(1).map(|stretch| stretch.from).chain([end]);
+        for (stretch, end) in stretches.iter().zip(ends) {
+            self.sets.view(stretch.owners).each(|member| {
                 let owner = Owner::of_below(member);
                 let rank = self.seats.rank(owner.seat);
                 let number = usize::from(rank);
@@ -83,7 +196,7 @@ impl State {
                     return;
                 };
                 let at = device + *host + *disk;
-                if rank == NOBODY || at < run.from || at >= end {
+                if rank == NOBODY || at < stretch.from || at >= end {
                     return;
                 }
                 match owner.level {

@@ -1,20 +1,21 @@
 //! Storing blocks.
 
+use std::hint::black_box;
+
 use continuum_wire::router_event::Block as Stored;
 
-use super::{Owner, State, WARM};
+use super::{Owner, State};
 use crate::{
-    block::Block,
-    names::{Left, Name},
+    blocks::{BlockId, Place, Tip},
+    names::Left,
     seats::Level,
-    table::Place,
 };
 
 /// How far a store has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Done {
-    /// Key of the last block; 0 before the first one of a prompt.
-    pub(crate) key: u64,
+    /// The last block, and those before it.
+    pub(crate) tip: Tip,
     /// Blocks that were taken.
     pub(crate) taken: u32,
     /// Those that their owner did not own before.
@@ -29,157 +30,191 @@ pub(crate) enum Stop {
 }
 
 impl State {
-    /// The key of the block that an owner calls by this name, in its own tier or in another.
-    pub(crate) fn parent(&self, owner: Owner, name: u64) -> Option<u64> {
-        self.named(owner, name).or_else(|| {
+    /// The chain that ends with the block that an owner calls by this name, in its own tier or in another.
+    pub(crate) fn parent(&self, owner: Owner, name: u64) -> Option<Tip> {
+        let common = self.blocks.named(name);
+        let found = self.named(owner, name, common).or_else(|| {
             let levels = Level::ALL.into_iter().filter(|level| *level != owner.level);
             let mut others = levels.map(|level| Owner { level, ..owner });
-            others.find_map(|other| self.named(other, name))
-        })
+            others.find_map(|other| self.named(other, name, common))
+        });
+        found.map(|id| self.blocks.tip(id))
     }
 
-    /// Stores blocks behind the one with key `done.key`.
+    /// The last block is where it was, so that the next one can follow it.
+    pub(crate) fn continues(&self, done: &Done) -> bool {
+        self.blocks.ends_here(&done.tip)
+    }
+
+    /// Stores blocks behind the last one of `done.tip`.
     ///
     /// # Errors
     /// [`Stop`] when a block finds no room. What was stored before stays, and is in `done`.
     pub(crate) fn store(&mut self, owner: Owner, blocks: &[Stored], done: &mut Done) -> Result<(), Stop> {
-        for part in blocks.chunks(WARM) {
-            self.warm_for_store(done.key, part);
-            for block in part {
-                let key = self.seeds.chain(done.key, block.tokens);
-                if self.store_one(owner, key, block.hash)? {
-                    done.new += 1;
-                }
-                done.taken += 1;
-                done.key = key;
-            }
+        for block in blocks {
+            let key = done.tip.next(&self.seeds, block.tokens);
+            let new = self.store_one(owner, &mut done.tip, key, block.hash)?;
+            done.new += u32::from(new);
+            done.taken += 1;
         }
         Ok(())
     }
 
-    /// Asks for all memory first, so that the misses overlap.
-    fn warm_for_store(&self, parent: u64, blocks: &[Stored]) {
-        let mut keys = [0; WARM];
-        let mut names = [0; WARM];
-        let mut key = parent;
-        let count = blocks.len().min(WARM);
-        for (block, (at, name)) in blocks.iter().zip(keys.iter_mut().zip(&mut names)) {
-            key = self.seeds.chain(key, block.tokens);
-            *at = key;
-            *name = self.seeds.name(block.hash);
+    /// Asks for all memory of the first blocks, so that the misses overlap.
+    pub(crate) fn warm_for_store(&self, owner: Owner, parent: Option<u64>, blocks: &[Stored]) {
+        let tip = match parent {
+            None => Some(Tip::default()),
+            Some(name) => self.parent(owner, name),
+        };
+        if let Some(tip) = tip {
+            self.warm_behind(tip, blocks);
         }
-        self.blocks.warm(&keys[..count]);
-        self.names.warm(&names[..count]);
     }
 
-    /// True when the owner did not own the block before.
-    fn store_one(&mut self, owner: Owner, key: u64, name: u64) -> Result<bool, Stop> {
-        let plain = self.seats.get(owner.seat).aliases.is_empty();
-        let found = self.blocks.find(key);
-        if let Some(at) = found
-            && plain
-            && self.blocks.hot(at).named()
-            && self.blocks.cold(at) == name
+    /// The same for blocks behind `tip`.
+    pub(crate) fn warm_behind(&self, mut tip: Tip, blocks: &[Stored]) {
+        let mut seen = 0;
+        for (number, block) in blocks.iter().enumerate() {
+            seen ^= self.blocks.touch_name(block.hash);
+            tip = tip.and(tip.next(&self.seeds, block.tokens));
+            // A run begins here, or the way parts from what is there.
+            if tip.way().len() == 1 || number == 0 {
+                seen ^= self.blocks.touch_way(tip.way());
+            }
+        }
+        black_box(seen);
+    }
+
+    /// Stores the block with this key behind `tip`, which goes on to it. True when the owner did not own it before.
+    fn store_one(&mut self, owner: Owner, tip: &mut Tip, key: u64, name: u64) -> Result<bool, Stop> {
+        let mut place = self.blocks.after(tip, key);
+        if let Place::There(id) = place
+            && self.blocks.name(id) == Some(name)
+            && self.seats.get(owner.seat).aliases.is_empty()
         {
             // The name means this block to everybody, and this owner calls nothing otherwise.
-            if self.owns(at, owner) {
-                self.blocks.hot(at).touch();
+            let new = !self.owns(id, owner);
+            if new {
+                self.own_with_room(id, owner)?;
+            }
+            self.blocks.run(id).touch(id.at());
+            tip.go(key, id);
+            return Ok(new);
+        }
+        let mut common = self.blocks.named(name);
+        match self.named(owner, name, common) {
+            Some(before) if place == Place::There(before) => {
+                tip.go(key, before);
                 return Ok(false);
             }
-            let at = self.own_with_room(key, at, owner)?;
-            self.blocks.hot(at).touch();
-            return Ok(true);
-        }
-        match self.named(owner, name) {
-            Some(before) if before == key => return Ok(false),
-            Some(before) => {
-                self.unname(owner, before, name);
+            Some(before) if self.unname(owner, before, name) => {
+                // The block went, perhaps.
+                place = self.blocks.after(tip, key);
+                common = self.blocks.named(name);
             }
-            None => {}
+            Some(_) | None => {}
         }
-        self.store_otherwise(owner, key, name)
+        self.store_otherwise(owner, tip, key, (name, common), place)
     }
 
     /// A block that is new, or whose name is.
-    fn store_otherwise(&mut self, owner: Owner, key: u64, name: u64) -> Result<bool, Stop> {
-        let (at, owned) = match self.blocks.find(key) {
-            Some(at) if self.owns(at, owner) => (at, true),
-            Some(at) => {
-                self.blocks.hot(at).touch();
-                (self.own_with_room(key, at, owner)?, false)
+    fn store_otherwise(
+        &mut self,
+        owner: Owner,
+        tip: &mut Tip,
+        key: u64,
+        (name, common): (u64, Option<BlockId>),
+        place: Place,
+    ) -> Result<bool, Stop> {
+        let before = self.evicted;
+        let (id, owned) = match place {
+            Place::There(id) if self.owns(id, owner) => (id, true),
+            Place::There(id) => {
+                self.blocks.run(id).touch(id.at());
+                self.own_with_room(id, owner)?;
+                (id, false)
             }
-            None => (self.put_in(key, owner)?, false),
+            Place::Left(_) | Place::Nowhere => (self.put_in(tip, key, place, owner)?, false),
         };
-        let name_key = self.seeds.name(name);
-        if !self.blocks.hot(at).named() && self.names.find(name_key).is_none() {
-            self.blocks.hot_mut(at).set_named();
-            self.blocks.set_cold(at, name);
-            let entry = Name {
-                key: name_key,
-                block: key,
-            };
-            self.names.insert(entry, ());
+        tip.go(key, id);
+        let free = if self.evicted == before {
+            common.is_none()
+        } else {
+            self.blocks.named(name).is_none()
+        };
+        if free && self.blocks.name(id).is_none() {
+            self.blocks.give_name(id, name);
         }
-        let common = self.blocks.hot(at).named() && self.blocks.cold(at) == name;
-        let aliases = &mut self.seats.get_mut(owner.seat).aliases;
-        if common {
-            aliases.learn_common(owner.level, key);
-        } else if !aliases.add(owner.level, name, key, owned) {
+        if self.blocks.name(id) == Some(name) {
+            let aliases = &mut self.seats.get_mut(owner.seat).aliases;
+            aliases.learn_common(owner.level, id);
+        } else if !self.add_alias(owner, name, id, owned) {
+            if !owned {
+                self.disown(id, owner);
+            }
             return Err(Stop::OverCapacity);
         }
         Ok(!owned)
     }
 
+    /// False when the block or the rank has too many names, or all ranks together.
+    fn add_alias(&mut self, owner: Owner, name: u64, id: BlockId, owned: bool) -> bool {
+        let aliases = &mut self.seats.get_mut(owner.seat).aliases;
+        if aliases.count(owner.level) >= self.caps.blocks_per_rank || self.aliases >= self.caps.ownerships {
+            return false;
+        }
+        let expected = self.caps.blocks_per_rank.min(self.caps.blocks);
+        let added = aliases.add(self.seeds, expected, (owner.level, name, id), owned);
+        self.aliases += usize::from(added);
+        added
+    }
+
     /// Puts in a block that is not there.
-    fn put_in(&mut self, key: u64, owner: Owner) -> Result<Place, Stop> {
+    fn put_in(&mut self, tip: &Tip, key: u64, mut place: Place, owner: Owner) -> Result<BlockId, Stop> {
+        let before = self.evicted;
         while self.blocks.len() >= self.caps.blocks {
-            self.evict(key)?;
+            self.evict(None)?;
         }
-        self.make_room(key, owner)?;
-        let at = self.blocks.insert(Block::new(key), 0);
-        self.own(at, owner);
-        Ok(at)
+        self.make_room(None, owner)?;
+        if self.evicted != before {
+            place = self.blocks.after(tip, key);
+        }
+        let id = self.blocks.put(tip, key, place.left());
+        self.own(id, owner);
+        Ok(id)
     }
 
-    /// Owns a block that is there; making room may move it, or take it out.
-    fn own_with_room(&mut self, key: u64, at: Place, owner: Owner) -> Result<Place, Stop> {
-        if !self.make_room(key, owner)? {
-            self.own(at, owner);
-            return Ok(at);
-        }
-        let at = self.blocks.find(key).ok_or(Stop::OverCapacity)?;
-        self.own(at, owner);
-        Ok(at)
+    /// Owns a block that is there; others may have to go for it.
+    fn own_with_room(&mut self, id: BlockId, owner: Owner) -> Result<(), Stop> {
+        self.make_room(Some(id), owner)?;
+        self.own(id, owner);
+        Ok(())
     }
 
-    /// Room for one ownership. True when something had to go for it.
-    fn make_room(&mut self, key: u64, owner: Owner) -> Result<bool, Stop> {
-        let mut made = false;
+    /// Room for one ownership.
+    fn make_room(&mut self, keep: Option<BlockId>, owner: Owner) -> Result<(), Stop> {
         while self.seats.get(owner.seat).counts[owner.level as usize] >= self.caps.blocks_per_rank {
-            self.evict_own(key, owner)?;
-            made = true;
+            self.evict_own(keep, owner)?;
         }
         while self.ownerships >= self.caps.ownerships {
-            self.evict(key)?;
-            made = true;
+            self.evict(keep)?;
         }
-        Ok(made)
+        Ok(())
     }
 
     /// An owner's name means this block no more.
-    pub(super) fn unname(&mut self, owner: Owner, key: u64, name: u64) -> bool {
+    pub(super) fn unname(&mut self, owner: Owner, id: BlockId, name: u64) -> bool {
         let aliases = &mut self.seats.get_mut(owner.seat).aliases;
-        let left = if aliases.block(owner.level, name) == Some(key) {
+        let left = if aliases.block(owner.level, name) == Some(id) {
+            self.aliases -= 1;
             aliases.remove(owner.level, name)
         } else {
-            aliases.remove_common(owner.level, key)
+            aliases.remove_common(owner.level, id)
         };
         match left {
             Left::Named => false,
             Left::Nothing => {
-                if let Some(at) = self.blocks.find(key) {
-                    self.disown(at, owner);
-                }
+                self.disown(id, owner);
                 true
             }
         }

@@ -1,11 +1,11 @@
 //! Cleaning up after seats that nobody holds any more, a few blocks at a time.
 
-use super::{Owner, State, behind};
+use super::{Owner, State, clock::behind};
 use crate::{
+    blocks::BlockId,
     limits::SWEEP_BUDGET,
     seats::Level,
     sets::{SetId, View},
-    table::{Place, Slot as _},
 };
 
 /// What changing a set costs, in blocks that are looked at.
@@ -19,8 +19,8 @@ pub(super) struct Sweep {
     /// The same as bits, and those of the members of lower tiers that stand for them.
     dead: Vec<u64>,
     below: Vec<u64>,
-    /// Blocks from this key on are left.
-    key: u64,
+    /// Blocks from this number on are left.
+    next: u32,
 }
 
 impl State {
@@ -31,25 +31,17 @@ impl State {
         }
         let mut pass = self.sweep.take().unwrap_or_else(|| self.new_pass());
         let mut budget = SWEEP_BUDGET;
-        let mut place = self.blocks.from(pass.key);
-        while let Some(at) = place {
-            let key = self.blocks.hot(at).key();
-            pass.key = behind(key);
-            let cost = 1 + self.clean(at, &pass);
-            let gone = self.blocks.hot(at).is_unowned();
-            if gone {
-                self.take_out(at);
+        while let Some(id) = self.blocks.from(pass.next) {
+            pass.next = behind(id);
+            let cost = 1 + self.clean(id, &pass);
+            if self.blocks.run(id).is_unowned(id.at()) {
+                self.blocks.take_out(id);
             }
-            if budget <= cost && key != u64::MAX {
+            if budget <= cost {
                 self.sweep = Some(pass);
                 return true;
             }
-            budget = budget.saturating_sub(cost);
-            place = match (gone, key) {
-                (_, u64::MAX) => None,
-                (true, _) => self.blocks.from(pass.key),
-                (false, _) => self.blocks.next(at),
-            };
+            budget -= cost;
         }
         for seat in pass.seats {
             self.seats.free(seat);
@@ -62,7 +54,7 @@ impl State {
             seats: self.seats.dead().iter().copied().collect(),
             dead: Vec::new(),
             below: Vec::new(),
-            key: 0,
+            next: 0,
         };
         for seat in &pass.seats {
             set(&mut pass.dead, *seat);
@@ -75,10 +67,10 @@ impl State {
     }
 
     /// Takes the dead out of a block's owners, and says what it cost.
-    fn clean(&mut self, at: Place, pass: &Sweep) -> usize {
+    fn clean(&mut self, id: BlockId, pass: &Sweep) -> usize {
         let mut cost = 0;
-        let block = self.blocks.hot(at);
-        let (device, lower) = (block.device, block.lower());
+        let (run, at) = (self.blocks.run(id), id.at());
+        let (device, lower) = (run.device[at], run.lower(at));
         if self.any(device, &pass.dead) {
             cost += CHANGE
                 + self.uncount_all(device, &pass.dead, |seat| Owner {
@@ -86,12 +78,12 @@ impl State {
                     level: Level::Device,
                 });
             let left = self.sets.take_all(device, |member| has(&pass.dead, member));
-            self.blocks.hot_mut(at).device = left;
+            self.blocks.run_mut(id).device[at] = left;
         }
         if self.any(lower, &pass.below) {
             cost += CHANGE + self.uncount_all(lower, &pass.below, Owner::of_below);
             let left = self.sets.take_all(lower, |member| has(&pass.below, member));
-            self.blocks.hot_mut(at).set_lower(left);
+            self.blocks.run_mut(id).set_lower(at, left);
         }
         cost
     }
