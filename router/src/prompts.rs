@@ -284,3 +284,57 @@ fn ranks(view: &FleetView) -> Vec<RankKey> {
         .flatten()
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_reason_is_told_and_counted_under_a_known_word() {
+        let reasons = [
+            Unknown::Off,
+            Unknown::Route,
+            Unknown::NoBlocks,
+            Unknown::Unavailable(Unavailable::Tokenizer),
+            Unknown::Unavailable(Unavailable::Unpinned),
+            Unknown::Unavailable(Unavailable::TooLarge),
+            Unknown::Unavailable(Unavailable::Render),
+            Unknown::Unavailable(Unavailable::Unsupported),
+        ];
+        let told: BTreeSet<&str> = reasons.iter().map(|why| why.as_str()).collect();
+        assert_eq!(told.len(), reasons.len(), "{told:?}");
+        let registry = Registry::new();
+        let selections = KvSelections::register(&registry).unwrap();
+        for why in reasons {
+            let counted = why.result();
+            assert_eq!(counted.is_none(), why == Unknown::Off, "{why:?}");
+            counted.into_iter().for_each(|result| selections.count(result));
+        }
+        let families = registry.gather();
+        let of_results = families
+            .iter()
+            .find(|family| family.name() == "continuum_dynamo_kv_selection_total")
+            .unwrap();
+        let counts: Vec<(&str, f64)> = of_results
+            .get_metric()
+            .iter()
+            .map(|metric| (metric.get_label()[0].value(), metric.get_counter().get_value()))
+            .collect();
+        assert_eq!(
+            counts,
+            [
+                ("artifact_unpinned", 1.0),
+                ("bypass", 0.0),
+                ("no_block_size", 1.0),
+                ("no_overlap", 0.0),
+                ("overlap", 0.0),
+                ("prompt_too_large", 1.0),
+                ("render_unavailable", 2.0),
+                ("tokenizer_unavailable", 1.0),
+                ("unscored_route", 1.0),
+            ]
+        );
+    }
+}
