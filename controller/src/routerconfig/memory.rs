@@ -6,7 +6,7 @@ use std::{
 };
 
 use continuum_config::{Config, model::Discovery};
-use continuum_crds::{RouterConfig, RouterConfigStatus};
+use continuum_crds::{RouterConfig, RouterConfigStatus, conditions::Reason};
 use tokio::{sync::watch, time::Instant};
 
 use super::{
@@ -54,8 +54,13 @@ pub(crate) enum Absent {
     NotAccepted,
     /// An earlier life accepted something that this version cannot read.
     Unreadable,
-    /// What an earlier life accepted could not be asked for.
-    NotAsked(String),
+    /// What an earlier life accepted could not be looked up.
+    NotAsked {
+        /// A reason of `ResourcesApplied`.
+        reason: Reason,
+        /// Why, in the API server's words.
+        message: String,
+    },
 }
 
 /// What the ConfigMap gives to a router pod that starts.

@@ -29,7 +29,7 @@ use self::{apis::PodMonitors, watches::Watches};
 pub use super::metrics::Metrics;
 use super::{
     MANAGER, Settings,
-    apply::Known,
+    apply::{Known, reason_of},
     child_name,
     limits::{PROOF_LOOK, RESYNC, RETRY_FIRST, RETRY_LEAVE, RETRY_MOST},
     live::Live,
@@ -148,7 +148,7 @@ impl Reconciler {
                 entry.applied = Applied::Pending;
                 entry.pending = None;
             });
-            let asked = !matches!(entry.absent, Absent::NotAsked(_));
+            let asked = !matches!(entry.absent, Absent::NotAsked { .. });
             return Action::requeue(if asked { RESYNC } else { RETRY_LEAVE });
         }
         if entry.applied == Applied::Pending {
@@ -300,9 +300,10 @@ impl Reconciler {
         let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
         let name = child_name(object.metadata.name.as_deref().unwrap_or_default());
         let api: Api<ConfigMap> = Api::namespaced(self.context.client.clone(), namespace);
-        let map = patiently(&api, &name)
-            .await
-            .map_err(|error| Absent::NotAsked(format!("ConfigMap {namespace}/{name}: {error}")))?;
+        let map = patiently(&api, &name).await.map_err(|error| Absent::NotAsked {
+            reason: reason_of(&error),
+            message: format!("ConfigMap {namespace}/{name}: {error}"),
+        })?;
         let uid = object.metadata.uid.as_deref();
         let ours = |map: &ConfigMap| {
             let mut owners = map.metadata.owner_references.iter().flatten();

@@ -207,3 +207,54 @@ async fn a_fleet_namespace_with_a_typo_costs_no_router_its_config_after_a_restar
     assert!(operator.hub.config(&key(&ns)).is_some());
     operator.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_looked_up_costs_no_router_its_rights() {
+    let cluster = cluster().await;
+    let admin = cluster.client().await;
+    let ns = namespace(cluster, "not-asked").await;
+    let fleet = cluster.namespace("not-asked-fleet").await;
+    let allowed = format!("--fleet-namespaces={fleet}");
+    let router = "{replicas: 2, fleetView: Local}";
+    accepted_once(&admin, &ns, &fleet, router, &[&allowed]).await;
+    let rules = |maps: &str| {
+        format!(
+            r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {{name: operator, namespace: {ns}}}
+rules:
+  - apiGroups: [apps, autoscaling, policy, networking.k8s.io, rbac.authorization.k8s.io, router.continuum.dev, coordination.k8s.io, events.k8s.io]
+    resources: ["*"]
+    verbs: ["*"]
+  - {{apiGroups: [""], resources: [secrets, services, serviceaccounts{maps}], verbs: ["*"]}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {{name: operator, namespace: {ns}}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: operator}}
+subjects: [{{kind: ServiceAccount, name: operator, namespace: {ns}}}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {{name: not-asked-operator, namespace: {fleet}}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}}
+subjects: [{{kind: ServiceAccount, name: operator, namespace: {ns}}}]
+"#
+        )
+    };
+    cluster.apply(&rules("")).await;
+    let client = cluster.service_account(&ns, "operator").await;
+    let operator = Operator::start(client, &ns, &[&allowed]).await;
+    let told = condition(&admin, &ns, "chat", "ResourcesApplied", "Forbidden").await;
+    let told = told.status.unwrap().conditions;
+    let message = told.iter().find(|one| one.type_ == "ResourcesApplied").unwrap();
+    assert!(message.message.contains("ConfigMap"), "{}", message.message);
+    let role = format!("{ns}.chat-router");
+    assert!(object(&admin, &fleet, "Role", &role).await.is_some());
+    cluster.apply(&rules(", configmaps")).await;
+    condition(&admin, &ns, "chat", "ResourcesApplied", "Applied").await;
+    condition(&admin, &ns, "chat", "Degraded", "ConfigNotInForce").await;
+    assert!(object(&admin, &fleet, "Role", &role).await.is_some());
+    operator.stop().await;
+}

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use continuum_crds::{RouterConfig, conditions::Reason};
+use continuum_crds::RouterConfig;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kube::{
     Resource as _,
@@ -96,10 +96,11 @@ impl Reconciler {
         let unreadable = match &entry.absent {
             Absent::NotAccepted => false,
             Absent::Unreadable => true,
-            Absent::NotAsked(why) => {
+            // Nothing is taken away on a guess.
+            Absent::NotAsked { reason, message } => {
                 return Applied::Failed {
-                    reason: Reason::ApiUnavailable,
-                    message: format!("what was accepted before cannot be looked up: {why}"),
+                    reason: *reason,
+                    message: format!("what was accepted before cannot be looked up: {message}"),
                 };
             }
         };
