@@ -51,9 +51,16 @@ type Slots = Result<(Key, Files), Unusable>;
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     known: BTreeMap<WorkerKey, (Arc<Card>, Slots)>,
+    /// How often other workers than before were to be asked for files.
+    round: usize,
 }
 
 impl Reader {
+    /// Files could not be had where they were asked for: the next catalog names the places of other workers.
+    pub(crate) fn ask_others(&mut self) {
+        self.round = self.round.wrapping_add(1);
+    }
+
     pub(crate) fn read(&mut self, view: &FleetView, pinned: impl Fn(&Key) -> bool) -> Catalog {
         let mut known = std::mem::take(&mut self.known);
         for (key, worker) in &view.workers {
@@ -81,7 +88,7 @@ impl Reader {
         }
         let offers = claims
             .into_iter()
-            .map(|(name, claims)| (name.clone(), claims.offer(&pinned)));
+            .map(|(name, claims)| (name.clone(), claims.offer(&pinned, self.round)));
         Catalog {
             models: offers.collect(),
         }
@@ -115,7 +122,7 @@ struct Claim<'a> {
 /// The workers that name the same files.
 #[derive(Default)]
 struct Group<'a> {
-    workers: usize,
+    /// Of each worker.
     places: Vec<&'a Files>,
 }
 
@@ -127,7 +134,7 @@ impl<'a> Claims<'a> {
         }
     }
 
-    fn offer(self, pinned: impl Fn(&Key) -> bool) -> Offer {
+    fn offer(self, pinned: impl Fn(&Key) -> bool, round: usize) -> Offer {
         let adapter = self.adapter.workers > self.model.workers;
         let (claim, rest) = if adapter {
             (self.adapter, self.model)
@@ -135,7 +142,7 @@ impl<'a> Claims<'a> {
             (self.model, self.adapter)
         };
         let (workers, no_blocks) = (claim.workers, claim.no_blocks);
-        let (files, count) = claim.decide(pinned);
+        let (files, count) = claim.decide(pinned, round);
         Offer {
             files,
             adapter,
@@ -151,37 +158,50 @@ impl<'a> Claim<'a> {
         self.no_blocks |= card.block_size.is_none();
         match read {
             Ok((key, files)) => {
-                let group = self.files.entry(key).or_default();
-                group.workers += 1;
-                if group.places.len() < MAX_ORIGINS && !group.places.contains(&files) {
-                    group.places.push(files);
-                }
+                self.files.entry(key).or_default().places.push(files);
             }
             Err(why) => self.unusable = Some(*why),
         }
     }
 
     /// The files that count, and how many workers name them.
-    fn decide(self, pinned: impl Fn(&Key) -> bool) -> (Agreed, usize) {
+    fn decide(self, pinned: impl Fn(&Key) -> bool, round: usize) -> (Agreed, usize) {
         let any_pinned = self.files.keys().any(|key| pinned(key));
         let mut groups: Vec<(&Key, Group<'_>)> = self
             .files
             .into_iter()
             .filter(|(key, _)| !any_pinned || pinned(key))
             .collect();
-        let voters: usize = groups.iter().map(|(_, group)| group.workers).sum();
-        groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.workers));
+        let voters: usize = groups.iter().map(|(_, group)| group.places.len()).sum();
+        groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.places.len()));
         match groups.into_iter().next() {
             None => (
                 Agreed::Unusable(self.unusable.unwrap_or(Unusable::NoTokenizer)),
                 self.workers,
             ),
-            Some((key, group)) if group.workers > voters / 2 => {
-                let places = group.places.into_iter().cloned().collect();
-                (Agreed::On(key.clone(), places), group.workers)
+            Some((key, group)) if group.places.len() > voters / 2 => {
+                (Agreed::On(key.clone(), group.some(round)), group.places.len())
             }
             Some(_) => (Agreed::No, self.workers),
         }
+    }
+}
+
+impl Group<'_> {
+    /// Some different places: in each round those of other workers, so that a few that lie cannot stand for all.
+    fn some(&self, round: usize) -> Vec<Files> {
+        let mut some: Vec<Files> = Vec::new();
+        let first = round.wrapping_mul(MAX_ORIGINS) % self.places.len().max(1);
+        let (before, from) = self.places.split_at_checked(first).unwrap_or_default();
+        for place in from.iter().chain(before) {
+            if !some.contains(place) {
+                some.push((*place).clone());
+            }
+            if some.len() == MAX_ORIGINS {
+                break;
+            }
+        }
+        some
     }
 }
 

@@ -249,6 +249,7 @@ impl Follower {
                     retry_seconds = RETRY_AFTER.as_secs(),
                     "tokenizer or chat template not loaded, workers are chosen by load"
                 );
+                self.reader.ask_others();
                 Entry::Failed(Instant::now() + RETRY_AFTER)
             }
         };

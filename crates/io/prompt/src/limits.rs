@@ -58,7 +58,8 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Redirects that are followed from the Hugging Face Hub to its storage. Workers are followed nowhere.
 pub const MAX_REDIRECTS: usize = 5;
 
-/// Workers that are asked for one file before it counts as failed. All of them offer the same content.
+/// Workers that are asked for one file before it counts as failed. All of them offer the same content; the next try asks
+/// others.
 pub const MAX_ORIGINS: usize = 4;
 
 /// Longest URI of a file, in bytes.

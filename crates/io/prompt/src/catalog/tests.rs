@@ -123,3 +123,31 @@ fn aliases_without_end_leave_the_models_their_room() {
     assert_eq!(m(&catalog), (Some(key("a")), false, false));
     assert_eq!(catalog.models.len(), MAX_MODELS);
 }
+
+#[test]
+fn each_round_asks_other_workers() {
+    let at = |id: u64| {
+        let sum = |slot: &str| Checksum::of(slot.as_bytes());
+        let place = |slot: &str| (format!("/{id}/{slot}"), sum(slot));
+        fleet::worker(id, BASE, fleet::artifacts(&[place("tokenizer"), place("config")]))
+    };
+    let workers = (1..=10)
+        .map(at)
+        .map(|worker| (worker.key.clone(), Arc::new(worker)));
+    let view = FleetView {
+        workers: workers.collect(),
+        ..FleetView::default()
+    };
+    let mut reader = Reader::default();
+    let mut asked = std::collections::BTreeSet::new();
+    for _ in 0..3 {
+        let catalog = reader.read(&view, |_| true);
+        let Agreed::On(_, places) = &catalog.models[&ModelName::new("m")].files else {
+            unreachable!()
+        };
+        assert_eq!(places.len(), MAX_ORIGINS);
+        asked.extend(places.iter().map(|files| format!("{:?}", files.0)));
+        reader.ask_others();
+    }
+    assert_eq!(asked.len(), 10);
+}

@@ -619,6 +619,36 @@ async fn servers_that_lie_redirect_or_send_too_much_are_not_believed() {
         rig.end().await;
         rig2.end().await;
     }
+    // As many that lie as are asked at a time: the next try asks others.
+    let files = [
+        (format!("http://127.0.0.1:{port}/wrong"), sums[0]),
+        (format!("http://127.0.0.1:{port}/config"), sums[1]),
+    ];
+    let good = [
+        (format!("http://127.0.0.1:{port}/good"), sums[0]),
+        (format!("http://127.0.0.1:{port}/config"), sums[1]),
+    ];
+    let lie = |id: u64| {
+        let mut files = files.clone();
+        files[0].0 += &format!("?{id}");
+        worker(id, BASE, artifacts(&files))
+    };
+    let rig = Rig::new(settings(&sums));
+    rig.workers(&[
+        lie(1),
+        lie(2),
+        lie(3),
+        lie(4),
+        worker(5, BASE, artifacts(&good)),
+        worker(6, BASE, artifacts(&good)),
+    ]);
+    rig.counts(Outcome::FetchFailed, 1).await;
+    // Other settings are a reason to try again.
+    let mut other = settings(&sums);
+    other.max_tokens -= 1;
+    rig.settings.send_replace(other);
+    rig.becomes("m", HELLO).await;
+    rig.end().await;
     let mut closed = settings(&sums);
     closed.rules.http = false;
     let rig = Rig::new(closed);
