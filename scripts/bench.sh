@@ -40,6 +40,8 @@ kv() {
   (cd bench/kv && cargo build --release --target-dir "$target")
   "$target/release/memory" || failed=1
   "$target/release/bench-kv" "$@" || failed=1
+  # One thread, from bytes of the network to the index.
+  cargo run --release --target-dir "$CONTINUUM_CACHE/bench/ingest" -p continuum-events --example ingest || failed=1
   return $failed
 }
 

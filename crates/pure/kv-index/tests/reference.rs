@@ -124,3 +124,91 @@ proptest! {
         prop_assert_eq!((stats.blocks, stats.ownerships, stats.ranks), (0, 0, 0));
     }
 }
+
+/// Long prompts that part ways everywhere: most of them go on as the others do.
+fn long() -> impl Strategy<Value = Vec<u64>> {
+    prop::collection::vec(prop_oneof![9 => Just(0_u64), 1 => 1_u64..3], 1..22)
+}
+
+/// An engine's name for the last block of a prompt. Each block has few.
+fn name(engine: u64, prompt: &[u64]) -> u64 {
+    prompt.iter().fold(engine, |name, hash| name * 3 + hash + 1) << 2 | engine
+}
+
+#[derive(Clone, Debug)]
+struct Long {
+    rank: u64,
+    tier: Tier,
+    prompt: Vec<u64>,
+    from: usize,
+    engine: u64,
+    what: u8,
+}
+
+fn long_step() -> impl Strategy<Value = Long> {
+    (0..RANKS, tier(), long(), 0_usize..22, 0_u64..3, 0_u8..24).prop_map(
+        |(rank, tier, prompt, from, engine, what)| Long {
+            rank,
+            tier,
+            from: from % prompt.len(),
+            prompt,
+            engine,
+            what,
+        },
+    )
+}
+
+impl Long {
+    fn data(&self) -> Data {
+        let name = |end: usize| match self.what {
+            // A name that this rank gives to anything.
+            0 => 1 << 60,
+            _ => name(self.engine, &self.prompt[..=end]),
+        };
+        match self.what {
+            0..15 => {
+                let block = |n: usize| Block {
+                    hash: name(n),
+                    tokens: self.prompt[n],
+                    multimodal: false,
+                };
+                Data::Stored(Stored {
+                    parent: self
+                        .from
+                        .checked_sub(1)
+                        .map(|n| self::name(self.engine, &self.prompt[..=n])),
+                    blocks: (self.from..self.prompt.len()).map(block).collect(),
+                })
+            }
+            15..23 => Data::Removed((self.from..self.prompt.len()).map(name).collect()),
+            _ => Data::Cleared,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn long_prompts_mean_the_same(steps in prop::collection::vec(long_step(), 1..120), seed: u64) {
+        let index = Index::seeded(Caps::default(), seed);
+        let mut reference = Reference::default();
+        index.set_live(&live(0));
+        reference.set_live(&live(0));
+        let mut out = Matches::new();
+        for step in &steps {
+            let (rank, data) = (rank(step.rank), step.data());
+            let applied = index.apply(&rank, step.tier, &data);
+            prop_assert_eq!(applied, reference.apply(&rank, step.tier, &data), "{:?} {:?}", rank, step);
+            check(&index, &reference, &step.prompt, &mut out);
+        }
+        for step in &steps {
+            let mut prompt = step.prompt.clone();
+            check(&index, &reference, &prompt, &mut out);
+            prompt.extend([0; 20]);
+            check(&index, &reference, &prompt, &mut out);
+        }
+        index.set_live(&[]);
+        prop_assert_eq!(index.stats().blocks, 0);
+    }
+}
