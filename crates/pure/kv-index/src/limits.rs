@@ -24,9 +24,9 @@ pub const MAX_IDLE_SETS: usize = 4_096;
 /// Blocks of a prompt that a lookup compares: a million tokens at 16 tokens a block. Bounds the time of a lookup.
 pub const MAX_LOOKUP_BLOCKS: usize = 65_536;
 
-/// Blocks that are stored or removed while the index is locked and lookups are under way: they wait for no more, about as
-/// long as one takes.
-pub const BLOCKS_PER_LOCK: usize = 4;
+/// Blocks that are stored or removed while the index is locked and lookups are under way: they wait for no more, less than
+/// one takes.
+pub const BLOCKS_PER_LOCK: usize = 2;
 
 /// The same while no lookup had to wait lately. More at once are quicker: their waits for memory overlap.
 pub const BLOCKS_PER_QUIET_LOCK: usize = 32;
