@@ -224,11 +224,8 @@ async fn files_that_are_bombs_cost_their_model_alone() {
             assert_eq!(answer.status, 200, "{model}: {}", answer.text());
         }
     }
-    let before = selected(&router, "overlap");
-    let answer = ask(router.clients(), post(), asked.to_string()).await;
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    assert_eq!(selected(&router, "overlap"), before + 1.0);
-    assert_eq!(held(&router, &asked).await, [Some(32)]);
+    scored(&router, post, &asked).await;
+    until_held(&router, &asked, &[Some(32)]).await;
     assert!(router.stop().await);
 }
 
