@@ -37,16 +37,16 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end -}}
 {{- end }}
 
-{{/* Where RouterConfigs are served, as a JSON list. */}}
+{{/* Where RouterConfigs are served, as a JSON list. Empty names are left out: --set x={} makes a list of one. */}}
 {{- define "continuum.watchNamespaces" -}}
-{{- .Values.watchNamespaces | default (list .Release.Namespace) | uniq | sortAlpha | toJson -}}
+{{- .Values.watchNamespaces | default list | compact | default (list .Release.Namespace) | uniq | sortAlpha | toJson -}}
 {{- end }}
 
 {{/* Fleets elsewhere, as a JSON list: namespaces that are watched need no Role of their own. */}}
 {{- define "continuum.fleetNamespaces" -}}
 {{- $watched := include "continuum.watchNamespaces" . | fromJsonArray -}}
 {{- $more := list -}}
-{{- range .Values.fleetNamespaces | uniq | sortAlpha }}{{ if not (has . $watched) }}{{ $more = append $more . }}{{ end }}{{ end -}}
+{{- range .Values.fleetNamespaces | default list | compact | uniq | sortAlpha }}{{ if not (has . $watched) }}{{ $more = append $more . }}{{ end }}{{ end -}}
 {{- $more | toJson -}}
 {{- end }}
 

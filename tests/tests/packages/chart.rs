@@ -168,6 +168,15 @@ fn namespaces_decide_where_there_are_roles() {
                 "ops/c-controller-own",
             ],
         ),
+        // As lists are emptied with --set.
+        (
+            "--set=watchNamespaces={},fleetNamespaces={}",
+            vec![
+                "/ops-c-controller-auth",
+                "ops/c-controller",
+                "ops/c-controller-own",
+            ],
+        ),
         (
             "--set=watchNamespaces={a},fleetNamespaces={*}",
             vec![
