@@ -131,8 +131,9 @@ fn backends(config: &Config, report: &mut Report<'_>) {
             BackendRole::Unified => {}
         }
         if backend.api_key.is_some() && plain_text(&backend.url) {
-            report.add(
+            report.add_for(
                 &format!("{path}.api_key"),
+                &[&format!("{path}.url")],
                 "the URL is plain http://, so the key can be read on the way; use https://",
             );
         }
@@ -238,8 +239,13 @@ fn discovery(config: &Config, report: &mut Report<'_>) {
         DiscoverySource::Etcd => {
             let etcd = &discovery.etcd;
             if etcd.auth.is_some() && !etcd.uses_tls() {
-                report.add(
+                report.add_for(
                     "dynamo.discovery.etcd.auth",
+                    &[
+                        "dynamo.discovery.source",
+                        "dynamo.discovery.etcd.endpoints",
+                        "dynamo.discovery.etcd.tls",
+                    ],
                     "without TLS the password and the session token can be read on the way; use https:// endpoints",
                 );
             }

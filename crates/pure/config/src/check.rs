@@ -22,6 +22,8 @@ pub(crate) struct Checked {
     pub(crate) json: Json,
     pub(crate) problems: Vec<Problem>,
     pub(crate) places: Places,
+    /// The paths of secrets that are written out.
+    pub(crate) secrets: Vec<String>,
 }
 
 /// Where each path was written, and which of them are in doubt.
@@ -104,6 +106,7 @@ pub(crate) fn check(root: &Node, doubtful: Vec<String>, opaque: Vec<String>) -> 
     let mut check = Check {
         problems: Vec::new(),
         places,
+        secrets: Vec::new(),
         references: opaque.into_iter().collect(),
     };
     let json = check
@@ -113,12 +116,14 @@ pub(crate) fn check(root: &Node, doubtful: Vec<String>, opaque: Vec<String>) -> 
         json,
         problems: check.problems,
         places: check.places,
+        secrets: check.secrets,
     }
 }
 
 struct Check {
     problems: Vec<Problem>,
     places: Places,
+    secrets: Vec<String>,
     /// Paths of texts that another environment expands.
     references: BTreeSet<String>,
 }
@@ -164,7 +169,12 @@ impl Check {
             | Value::Map(_) => {
                 // Bounds stand beside a reference or an alternative, forms inside.
                 match scalar::check(schema, field, &node.value) {
-                    Ok(json) => Some(json),
+                    Ok(json) => {
+                        if schema.get("format").is_some_and(|format| format == "secret") {
+                            self.secrets.push(path.clone());
+                        }
+                        Some(json)
+                    }
                     Err(message) => {
                         self.report(path, node.at, message);
                         None
@@ -181,7 +191,7 @@ impl Check {
         let secret = |option: &Json| {
             matches!(
                 option.get("format").and_then(Json::as_str),
-                Some("secret" | "token-hash")
+                Some("secret" | "key-file" | "token-hash")
             )
         };
         if !any(&secret) {

@@ -28,7 +28,7 @@ pub struct Loaded {
 pub fn parse(text: &str, environment: Environment<'_>, build: Build) -> Result<Loaded, Error> {
     let mut root = tree::parse(text).map_err(Error::new)?;
     let problems = env::expand(&mut root, environment);
-    judge(&root, problems, Vec::new(), build)
+    judge(&root, problems, Vec::new(), build).map(|(loaded, _secrets)| loaded)
 }
 
 /// A configuration as far as it can be judged without its environment.
@@ -40,6 +40,8 @@ pub struct Unexpanded {
     pub warnings: Vec<Problem>,
     /// The paths at which references stand.
     pub opaque: Vec<String>,
+    /// The paths of secrets that are written out, where a reference could stand.
+    pub plain_secrets: Vec<String>,
 }
 
 /// Judges a configuration that another process will run, without its environment: references are not expanded, and
@@ -53,11 +55,12 @@ pub struct Unexpanded {
 pub fn check_unexpanded(text: &str, build: Build) -> Result<Unexpanded, Error> {
     let mut root = tree::parse(text).map_err(Error::new)?;
     let (problems, opaque) = env::keep(&mut root);
-    let Loaded { config, warnings } = judge(&root, problems, opaque.clone(), build)?;
+    let (Loaded { config, warnings }, plain_secrets) = judge(&root, problems, opaque.clone(), build)?;
     Ok(Unexpanded {
         config,
         warnings,
         opaque,
+        plain_secrets,
     })
 }
 
@@ -66,7 +69,7 @@ fn judge(
     mut problems: Vec<Problem>,
     opaque: Vec<String>,
     build: Build,
-) -> Result<Loaded, Error> {
+) -> Result<(Loaded, Vec<String>), Error> {
     let doubtful: Vec<String> = problems.iter().map(|problem| problem.path.clone()).collect();
     let checked = check::check(root, doubtful, opaque);
     problems.extend(checked.problems);
@@ -93,7 +96,7 @@ fn judge(
     }
     let mut warnings = advice::advise(&config, &checked.places, build);
     problem::order(&mut warnings);
-    Ok(Loaded { config, warnings })
+    Ok((Loaded { config, warnings }, checked.secrets))
 }
 
 /// The effective configuration as YAML: every field with its value, secrets masked. But for those it can be read

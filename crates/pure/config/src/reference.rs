@@ -152,7 +152,7 @@ fn one_kind(schema: &Json) -> String {
         "backend-url" => "URL",
         "endpoint" | "tcp-endpoint" => "endpoint",
         "socket" => "IP:port",
-        "secret" | "token-hash" => "secret",
+        "secret" | "key-file" | "token-hash" => "secret",
         _ if schema::takes(schema, "object") => "mapping of text to text",
         _ if schema::takes(schema, "boolean") => "true or false",
         _ if schema::takes(schema, "integer") => "integer",

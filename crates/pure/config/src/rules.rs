@@ -50,6 +50,20 @@ impl Report<'_> {
         });
     }
 
+    /// Adds a finding that follows from what stands at `decided`, whatever the value at `path` is.
+    pub(crate) fn add_for(&mut self, path: &str, decided: &[&str], message: impl Into<String>) {
+        if decided.iter().any(|path| self.places.in_doubt(path)) {
+            return;
+        }
+        let at = self.places.of(path);
+        self.problems.push(Problem {
+            path: path.to_owned(),
+            line: at.line,
+            column: at.column,
+            message: message.into(),
+        });
+    }
+
     /// Reports every value that stands in a list before.
     fn unique<'v>(&mut self, path: &str, key: &str, values: impl Iterator<Item = &'v str>, what: &str) {
         let mut seen = BTreeSet::new();

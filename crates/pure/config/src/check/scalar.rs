@@ -12,7 +12,7 @@ use crate::{
 
 /// The value as JSON that the model reads, or what is wrong with it.
 pub(super) fn check(schema: &Json, field: &Json, value: &Value) -> Result<Json, String> {
-    let secret = format(schema) == Some("secret") || format(schema) == Some("token-hash");
+    let secret = matches!(format(schema), Some("secret" | "key-file" | "token-hash"));
     let words = schema::words(schema);
     if !words.is_empty() {
         return word(&words, value);
@@ -228,7 +228,7 @@ fn mismatch(schema: &Json, value: &Value, secret: bool) -> String {
     let expected = match format(schema) {
         Some("duration") => duration::FORM.to_owned(),
         Some("size") => size::FORM.to_owned(),
-        Some("secret") => "a text".to_owned(),
+        Some("secret" | "key-file") => "a text".to_owned(),
         _ if schema::takes(schema, "object") => "a mapping (key: value)".to_owned(),
         _ if schema::takes(schema, "array") => "a list (- value)".to_owned(),
         _ if schema::takes(schema, "boolean") => "true or false".to_owned(),

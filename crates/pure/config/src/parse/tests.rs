@@ -393,6 +393,48 @@ fn what_does_not_hang_on_a_reference_is_judged() {
 }
 
 #[test]
+fn secrets_that_are_written_out_are_told_from_references_and_paths() {
+    let text = "backends: [{name: a, url: 'https://a', api_key: sk-1}, {name: b, url: 'https://b', api_key: '${B}'}, \
+                {name: c, url: 'https://c', api_key: '$${C}'}]\n\
+                admin: {token: '${T}'}\n\
+                dynamo: {enabled: true, discovery: {source: etcd, etcd: {endpoints: ['https://a:1'], \
+                auth: {username: u, password: p}, tls: {client_cert: /c, client_key: /k}}}}";
+    let judged = check_unexpanded(text, Build::FULL).unwrap();
+    assert_eq!(
+        judged.plain_secrets,
+        [
+            "backends[0].api_key",
+            "backends[2].api_key",
+            "dynamo.discovery.etcd.auth.password"
+        ]
+    );
+}
+
+#[test]
+fn what_a_secret_travels_over_is_judged_without_the_secret() {
+    let warned = |text: &str, path: &str| {
+        let judged = check_unexpanded(text, Build::FULL).unwrap();
+        judged.warnings.iter().any(|warning| warning.path == path)
+    };
+    let key = "backends[0].api_key";
+    let backend = |url: &str| format!("backends: [{{name: a, url: '{url}', api_key: '${{K}}'}}]");
+    assert!(warned(&backend("http://a"), key));
+    for quiet in ["https://a", "http://127.0.0.1:1", "${U}", "http://${H}"] {
+        assert!(!warned(&backend(quiet), key), "{quiet}");
+    }
+    let auth = "dynamo.discovery.etcd.auth";
+    let etcd = |endpoint: &str| {
+        format!(
+            "dynamo: {{enabled: true, discovery: {{source: etcd, etcd: {{endpoints: ['{endpoint}'], auth: {{username: u, password: '${{P}}'}}}}}}}}"
+        )
+    };
+    assert!(warned(&etcd("http://a:1"), auth));
+    for quiet in ["https://a:1", "${E}"] {
+        assert!(!warned(&etcd(quiet), auth), "{quiet}");
+    }
+}
+
+#[test]
 fn rules_keep_quiet_about_what_hangs_on_a_reference() {
     for text in [
         "backends: [{name: '${A}', url: 'http://a'}]\ndynamo: {shim: {backends: [b]}}",

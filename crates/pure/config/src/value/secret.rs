@@ -100,7 +100,7 @@ impl JsonSchema for KeyFile {
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
-            "type": "string", "format": "secret", "minLength": 1, "writeOnly": true, "examples": ["/key.pem"],
+            "type": "string", "format": "key-file", "minLength": 1, "writeOnly": true, "examples": ["/key.pem"],
         })
     }
 }
