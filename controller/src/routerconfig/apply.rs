@@ -23,7 +23,7 @@ pub(crate) use self::failure::{Failure, reason_of};
 use self::failure::{failure, left_behind, sum};
 use super::{
     MANAGER, OWNER_NAMESPACE, OWNER_UID,
-    build::{Child, kinds, pod_monitor},
+    build::{Child, kinds, pod_monitor, template},
     child_name,
     live::{self, Live, Settled},
 };
@@ -41,6 +41,10 @@ const FINALIZER_MANAGER: &str = "continuum-controller-finalizer";
 /// On a RouterConfig with that finalizer: the namespaces in which something of it may be, separated by commas. A later
 /// installation may not be allowed to look there.
 pub(crate) const ELSEWHERE: &str = "router.continuum.dev/fleet-namespaces";
+
+/// Applied before the Deployment.
+const SERVICE_ACCOUNT: &str = "ServiceAccount";
+const DEPLOYMENT: &str = "Deployment";
 
 /// Writes children.
 pub(crate) struct Applier<'a> {
@@ -68,6 +72,27 @@ pub(crate) struct Known {
     settled: BTreeMap<String, Settled>,
     /// Kinds without a leftover.
     pruned: BTreeSet<String>,
+    /// The newest ServiceAccount seen.
+    account: Option<Account>,
+}
+
+/// Whose tokens the pods hold. One of the same name that came later is another: tokens of the first end with it.
+#[derive(Clone, Debug)]
+struct Account {
+    uid: String,
+    version: u64,
+}
+
+impl Known {
+    /// What a watch shows may be older than what a write was answered.
+    fn note_account(&mut self, live: &DynamicObject) {
+        let version = live::version(live);
+        if let Some(uid) = live.uid()
+            && self.account.as_ref().is_none_or(|seen| seen.version < version)
+        {
+            self.account = Some(Account { uid, version });
+        }
+    }
 }
 
 impl Applier<'_> {
@@ -76,8 +101,13 @@ impl Applier<'_> {
         let mut failures = Vec::new();
         let mut rollout = None;
         for child in children {
-            match self.one(child, known).await {
-                Ok(Some(live)) if child.resource.kind == "Deployment" => rollout = Some(rollout_of(&live)),
+            let done = match child.resource.kind.as_str() {
+                DEPLOYMENT => self.deployment(child, known).await,
+                _ => self.one(child, known).await,
+            };
+            match done {
+                Ok(Some(live)) if child.resource.kind == DEPLOYMENT => rollout = Some(rollout_of(&live)),
+                Ok(Some(live)) if child.resource.kind == SERVICE_ACCOUNT => known.note_account(&live),
                 Ok(_) => {}
                 Err(failure) => {
                     known.settled.remove(&child.resource.kind);
@@ -218,6 +248,28 @@ impl Applier<'_> {
         let there = self.live.fetch(self.client, kind, self.namespace(), &name).await;
         let there = there.map_err(|error| failure(&kind.kind, self.namespace(), &name, &error))?;
         Ok(there.filter(|there| self.is_ours(there, false)))
+    }
+
+    /// The Deployment, with the account that its pods are to be of in the template: where that is another one, they are
+    /// replaced.
+    async fn deployment(
+        &self,
+        child: &Child,
+        known: &mut Known,
+    ) -> Result<Option<Arc<DynamicObject>>, Failure> {
+        let account = match &known.account {
+            Some(account) => Some(account.uid.clone()),
+            // Not known because it could not be looked at: no reason to replace pods.
+            None => self
+                .own(&child.resource)
+                .await?
+                .and_then(|there| template::account_of(&there.data).map(str::to_owned)),
+        };
+        let mut child = child.clone();
+        if let Some(account) = account {
+            template::put_account(&mut child.object.data, account);
+        }
+        self.one(&child, known).await
     }
 
     async fn one(&self, child: &Child, known: &mut Known) -> Result<Option<Arc<DynamicObject>>, Failure> {

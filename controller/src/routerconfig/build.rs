@@ -15,7 +15,7 @@ use k8s_openapi::api::{
 };
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 
-use super::{Settings, child_name, selector, validate::Accepted};
+use super::{Settings, child_name, labels, selector, validate::Accepted};
 
 /// A resource that the operator wants, without what the API server adds.
 #[derive(Clone, Debug)]
@@ -79,6 +79,26 @@ pub fn pod_monitor() -> ApiResource {
         &GroupVersionKind::gvk("monitoring.coreos.com", "v1", "PodMonitor"),
         "podmonitors",
     )
+}
+
+/// Warns of labels that are the operator's, and so not those that were written.
+pub(crate) fn left_out(object: &RouterConfig, warnings: &mut Vec<String>) {
+    let router = &object.spec.router;
+    let written = [
+        ("service", router.service.as_ref().map(|service| &service.labels)),
+        (
+            "monitoring",
+            router.monitoring.as_ref().map(|monitoring| &monitoring.labels),
+        ),
+    ];
+    let own = labels(object.metadata.name.as_deref().unwrap_or_default());
+    for (section, written) in written {
+        for key in written.into_iter().flat_map(|written| written.keys()) {
+            if own.contains_key(key) {
+                warnings.push(template::left_out(&format!("{section}.labels[{key}]")));
+            }
+        }
+    }
 }
 
 /// Where clients inside the cluster send requests.

@@ -111,7 +111,8 @@ fn content(object: &DynamicObject) -> Digest {
     digest(&json!([metadata, data]))
 }
 
-fn version(object: &DynamicObject) -> u64 {
+/// What of two looks at one object is the later.
+pub(crate) fn version(object: &DynamicObject) -> u64 {
     object
         .resource_version()
         .and_then(|version| version.parse().ok())

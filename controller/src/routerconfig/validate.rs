@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Rejected, Settings,
-    build::template,
+    build::{self, template},
     limits::MAX_MESSAGE_CHARS,
     render::{self, View},
 };
@@ -110,11 +110,19 @@ pub fn validate(object: &RouterConfig, settings: &Settings) -> Result<Accepted, 
         config,
         warnings,
         opaque,
+        plain_secrets,
     } = check_unexpanded(&written, Build::FULL).map_err(invalid)?;
     let mut warnings: Vec<String> = warnings
         .into_iter()
         .map(|problem| at(&problem.path, &problem.message))
         .collect();
+    warnings.extend(plain_secrets.iter().map(|path| {
+        at(
+            path,
+            "a secret in clear text, here and in the routers' ConfigMap; write ${NAME}, and give routers that variable \
+             with spec.router.env or spec.router.envFrom from a Secret",
+        )
+    }));
 
     let fleet = fleet(object, &config)?;
     literal(&opaque, &fleet)?;
@@ -143,6 +151,7 @@ pub fn validate(object: &RouterConfig, settings: &Settings) -> Result<Accepted, 
     }
     let hash = process_hash(&rendered, document);
     let template = template::build(object, &config, &fleet, &hash, settings, &mut warnings)?;
+    build::left_out(object, &mut warnings);
     router(object)?;
     Ok(Accepted {
         generation,

@@ -81,6 +81,58 @@ async fn children_come_drift_is_repaired_and_unwanted_ones_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_account_that_was_made_anew_replaces_the_pods_whose_tokens_ended_with_it() {
+    let cluster = cluster().await;
+    let client = cluster.client().await;
+    let ns = namespace(cluster, "account").await;
+    let operator = Operator::start(client.clone(), &ns, &[]).await;
+    cluster.apply(&routerconfig(&ns, "chat", &ns, "{}")).await;
+    let uid = |found: &Value| found["metadata"]["uid"].clone();
+    let noted = |found: &Value| {
+        found["spec"]["template"]["metadata"]["annotations"]["router.continuum.dev/service-account-uid"]
+            .clone()
+    };
+    let first = wait_for(&client, &ns, "ServiceAccount", "chat-router", |_| true).await;
+    let before = wait_for(&client, &ns, "Deployment", "chat-router", |_| true).await;
+    // From the first version on: nothing is rolled when it becomes known.
+    assert_eq!(
+        (noted(&before), &before["metadata"]["generation"]),
+        (uid(&first), &json!(1))
+    );
+
+    let account =
+        format!("apiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: chat-router, namespace: {ns}}}\n");
+    cluster.delete(&account).await;
+    let second = wait_for(&client, &ns, "ServiceAccount", "chat-router", |found| {
+        found["metadata"]["uid"] != uid(&first)
+    })
+    .await;
+    let rolled = wait_for(&client, &ns, "Deployment", "chat-router", |found| {
+        noted(found) == uid(&second)
+    })
+    .await;
+    assert_eq!(rolled["metadata"]["generation"], 2);
+
+    // Another look, and another life of the operator, change nothing.
+    condition(&client, &ns, "chat", "ResourcesApplied", "Applied").await;
+    let again = routerconfig(&ns, "chat", &ns, "{}").replace("127.0.0.1:9", "127.0.0.1:10");
+    cluster.apply(&again).await;
+    condition(&client, &ns, "chat", "ResourcesApplied", "Applied").await;
+    operator.stop().await;
+    let operator = Operator::start(client.clone(), &ns, &[]).await;
+    // A number that only this life can have applied.
+    let scaled = again.replace("router: {}", "router: {replicas: 1}");
+    cluster.apply(&scaled).await;
+    let after = wait_for(&client, &ns, "Deployment", "chat-router", |found| {
+        found["spec"]["replicas"] == 1
+    })
+    .await;
+    assert_eq!(after["spec"]["template"], rolled["spec"]["template"]);
+    assert_eq!(after["metadata"]["generation"], 3);
+    operator.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn routers_may_read_the_fleet_only_while_they_read_it_themselves() {
     let cluster = cluster().await;
     let client = cluster.client().await;

@@ -19,6 +19,8 @@ use crate::routerconfig::{
 pub(crate) const CONTAINER: &str = "router";
 /// The annotation that changes when routers must be started anew for their configuration.
 pub(crate) const PROCESS_CONFIG: &str = "router.continuum.dev/process-config";
+/// The annotation that changes when the ServiceAccount is another one of the same name.
+pub(crate) const ACCOUNT: &str = "router.continuum.dev/service-account-uid";
 /// The user of the images.
 const USER: i64 = 65532;
 const VOLUMES: [&str; 3] = ["config", "token", "state"];
@@ -45,6 +47,26 @@ pub(crate) fn build(
             }
         }
         Err(error) => Err(refused("", &error.to_string())),
+    }
+}
+
+/// The UID of the ServiceAccount that the pods of a Deployment were started for.
+pub(crate) fn account_of(deployment: &Value) -> Option<&str> {
+    let annotations = deployment.pointer("/spec/template/metadata/annotations")?;
+    annotations.get(ACCOUNT)?.as_str()
+}
+
+/// Says in a Deployment of which ServiceAccount, by UID, its pods are to be. It is not known before that is applied.
+pub(crate) fn put_account(deployment: &mut Value, uid: String) {
+    let metadata = deployment
+        .pointer_mut("/spec/template/metadata")
+        .and_then(Value::as_object_mut);
+    let annotations = metadata.and_then(|metadata| {
+        let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+        annotations.as_object_mut()
+    });
+    if let Some(annotations) = annotations {
+        annotations.insert(ACCOUNT.to_owned(), Value::String(uid));
     }
 }
 
@@ -192,29 +214,30 @@ fn allowed(object: &RouterConfig, warnings: &mut Vec<String>) -> Result<Map<Stri
     {
         return Err(refused(key, "a pod template has metadata and spec"));
     }
-    let mut left_out = |path: String| {
-        warnings.push(format!(
-            "spec.router.podTemplate.{path}: the operator sets it, so it is left out"
-        ));
+    let mut warn = |path: String| {
+        warnings.push(left_out(&format!("podTemplate.{path}")));
     };
     let name = object.metadata.name.as_deref().unwrap_or_default();
     if let Some(metadata) = overrides.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.retain(|key, _| {
             let keep = ["labels", "annotations"].contains(&key.as_str());
             if !keep {
-                left_out(format!("metadata.{key}"));
+                warn(format!("metadata.{key}"));
             }
             keep
         });
         let own: Vec<String> = labels(name).into_keys().collect();
-        let owned = [("labels", own), ("annotations", vec![PROCESS_CONFIG.to_owned()])];
+        let owned = [
+            ("labels", own),
+            ("annotations", vec![PROCESS_CONFIG.to_owned(), ACCOUNT.to_owned()]),
+        ];
         for (section, keys) in owned {
             let Some(fields) = metadata.get_mut(section).and_then(Value::as_object_mut) else {
                 continue;
             };
             for key in keys {
                 if fields.remove(&key).is_some() {
-                    left_out(format!("metadata.{section}[{key}]"));
+                    warn(format!("metadata.{section}[{key}]"));
                 }
             }
         }
@@ -228,16 +251,16 @@ fn allowed(object: &RouterConfig, warnings: &mut Vec<String>) -> Result<Map<Stri
         "automountServiceAccountToken",
     ] {
         if spec.remove(key).is_some() {
-            left_out(format!("spec.{key}"));
+            warn(format!("spec.{key}"));
         }
     }
-    drop_items(spec, "volumes", "name", &VOLUMES, "spec", &mut left_out);
+    drop_items(spec, "volumes", "name", &VOLUMES, "spec", &mut warn);
     let containers = spec.get_mut("containers").and_then(Value::as_array_mut);
     if let Some(containers) = containers {
         let before = containers.len();
         containers.retain(|item| !(is_router(item) && item.get("$patch").is_some()));
         if containers.len() != before {
-            left_out(format!("spec.containers[{CONTAINER}]"));
+            warn(format!("spec.containers[{CONTAINER}]"));
         }
         for router in containers.iter_mut().filter(|item| is_router(item)) {
             let Some(router) = router.as_object_mut() else {
@@ -246,29 +269,20 @@ fn allowed(object: &RouterConfig, warnings: &mut Vec<String>) -> Result<Map<Stri
             let place = format!("spec.containers[{CONTAINER}]");
             for key in ["args", "command"] {
                 if router.remove(key).is_some() {
-                    left_out(format!("{place}.{key}"));
+                    warn(format!("{place}.{key}"));
                 }
             }
-            drop_items(
-                router,
-                "ports",
-                "name",
-                &["http", "metrics"],
-                &place,
-                &mut left_out,
-            );
+            drop_items(router, "ports", "name", &["http", "metrics"], &place, &mut warn);
             let mounts = [CONFIG_DIR, TOKEN_DIR, STATE_DIR];
-            drop_items(
-                router,
-                "volumeMounts",
-                "mountPath",
-                &mounts,
-                &place,
-                &mut left_out,
-            );
+            drop_items(router, "volumeMounts", "mountPath", &mounts, &place, &mut warn);
         }
     }
     Ok(overrides)
+}
+
+/// The warning of a field of `spec.router`.
+pub(super) fn left_out(path: &str) -> String {
+    format!("spec.router.{path}: the operator sets it, so it is left out")
 }
 
 fn is_router(item: &Value) -> bool {
@@ -281,7 +295,7 @@ fn drop_items(
     key: &str,
     owned: &[&str],
     place: &str,
-    left_out: &mut impl FnMut(String),
+    warn: &mut impl FnMut(String),
 ) {
     let Some(items) = of.get_mut(list).and_then(Value::as_array_mut) else {
         return;
@@ -290,7 +304,7 @@ fn drop_items(
         let word = item.get(key).and_then(Value::as_str).unwrap_or_default();
         let keep = !owned.contains(&word);
         if !keep {
-            left_out(format!("{place}.{list}[{word}]"));
+            warn(format!("{place}.{list}[{word}]"));
         }
         keep
     });

@@ -176,7 +176,10 @@ fn what_the_operator_needs_stays_and_the_collision_is_told() {
         "metadata": {
             "name": "mine",
             "labels": { "app.kubernetes.io/instance": "other" },
-            "annotations": { "router.continuum.dev/process-config": "x" },
+            "annotations": {
+                "router.continuum.dev/process-config": "x",
+                "router.continuum.dev/service-account-uid": "x",
+            },
         },
         "spec": {
             "serviceAccountName": "admin",
@@ -191,7 +194,7 @@ fn what_the_operator_needs_stays_and_the_collision_is_told() {
         },
     } }));
     assert_eq!(merged, plain);
-    assert_eq!(warnings.len(), 9, "{warnings:#?}");
+    assert_eq!(warnings.len(), 10, "{warnings:#?}");
     assert!(
         warnings
             .iter()
@@ -201,6 +204,27 @@ fn what_the_operator_needs_stays_and_the_collision_is_told() {
     let deletes =
         json!({ "podTemplate": { "spec": { "containers": [{ "name": "router", "$patch": "delete" }] } } });
     assert_eq!(template(deletes).0, plain);
+}
+
+#[test]
+fn labels_of_the_operator_stay_on_what_else_takes_labels_and_the_collision_is_told() {
+    let labels = json!({ "app.kubernetes.io/instance": "other", "team": "a" });
+    let router = json!({ "service": { "labels": labels.clone() }, "monitoring": { "labels": labels } });
+    let (children, warnings) = build(fleet_of(json!({ "source": "kubernetes" })), router);
+    for kind in ["Service", "PodMonitor"] {
+        let labels = &find(&children, kind)["metadata"]["labels"];
+        assert_eq!(
+            (&labels["app.kubernetes.io/instance"], &labels["team"]),
+            (&json!("chat"), &json!("a"))
+        );
+    }
+    assert_eq!(
+        warnings,
+        [
+            "spec.router.service.labels[app.kubernetes.io/instance]: the operator sets it, so it is left out",
+            "spec.router.monitoring.labels[app.kubernetes.io/instance]: the operator sets it, so it is left out",
+        ]
+    );
 }
 
 #[test]

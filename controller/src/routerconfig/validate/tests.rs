@@ -279,6 +279,33 @@ fn warnings_are_in_the_message() {
 }
 
 #[test]
+fn secrets_in_clear_text_and_on_open_ways_are_warned_of() {
+    let with = |url: &str, key: &str| {
+        let mut config = fleet_of(json!({ "source": "kubernetes" }));
+        config["backends"][0] = json!({ "name": "frontend", "url": url, "api_key": key });
+        judge(config, json!({})).unwrap()
+    };
+    let clear = with("https://frontend", "sk-123");
+    assert_eq!(clear.reason(), Reason::ValidWithWarnings);
+    let message = clear.message();
+    for part in [
+        "spec.config.backends[0].api_key",
+        "clear text",
+        "${NAME}",
+        "spec.router.env ",
+        "envFrom",
+        "Secret",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert!(!message.contains("sk-123"), "{message}");
+    let open = with("http://frontend:8000", "${MY_KEY}").warnings;
+    assert_eq!(open.len(), 1, "{open:#?}");
+    assert!(open[0].starts_with("spec.config.backends[0].api_key: the URL is plain http://"));
+    assert_eq!(with("https://frontend", "${MY_KEY}").reason(), Reason::Valid);
+}
+
+#[test]
 fn only_fields_of_the_process_change_the_template() {
     let template = |over: Value| {
         let mut config = fleet_of(json!({ "source": "kubernetes" }));
