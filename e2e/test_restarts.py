@@ -4,6 +4,7 @@ import pytest
 
 from peers import fleet as fleets
 from peers.ask import Traffic, ask, chat, check_pair
+from peers.fleet import LEASE_SECONDS
 from peers.process import eventually
 
 
@@ -111,3 +112,21 @@ def test_after_that_the_fleet_is_still_followed(fleet, router, old):
     # Each frontend finds its way back to etcd at its own pace, and refuses pins to a worker that it does not know yet
     # with the words that it has for a client's mistake.
     eventually(lambda: new.instance in {check_pair(ask(router.url, chat()))[1] for _ in range(12)}, 60, "the new worker is used by all")
+
+
+def test_a_worker_that_dies_while_etcd_is_away_is_not_felt(fleet, router, old):
+    """Nobody corrects the view for as long as that lasts."""
+    if old:
+        pytest.skip("frontends before 1.6 end themselves when etcd is away")
+    fleet.etcd.process.kill()
+    eventually(lambda: router.metric("continuum_dynamo_discovery_connected") == 0, 15, "the loss is noticed")
+    victim = fleet.living("decode")[0]
+    victim.process.kill()
+    for n in range(40):
+        answer = ask(router.url, chat(f"question {n}", stream=n % 2 == 0))
+        check_pair(answer)
+        assert answer.pinned("decode")[1] != victim.instance
+    fleet.etcd.start()
+    eventually(lambda: router.sees(fleet), 60 + LEASE_SECONDS, "the dead worker has left the view")
+    for n in range(8):
+        eventually(lambda: check_pair(ask(router.url, chat())), 30, "requests are served")

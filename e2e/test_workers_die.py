@@ -9,6 +9,7 @@ from peers import fleet as fleets
 from peers.ask import Traffic, ask, chat, check_pair
 from peers.fleet import LEASE_SECONDS
 from peers.process import eventually
+from peers.way import Way
 
 SHORT_LEASE_SECONDS = 10
 """The lease of workers that take the place of dead ones, so that the next test need not wait long for theirs to end."""
@@ -103,6 +104,37 @@ def test_a_worker_that_leaves_in_order_is_not_felt(whole, router, role):
         answers = traffic.stop()
     for answer in answers:
         check_pair(answer)
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_a_worker_that_leaves_unseen_is_not_felt(whole, routers, role):
+    """The router has lost the registry and the frontends have not: they no longer know a worker that the router still picks.
+    1.6 says so with the words that it has for a client's mistake."""
+    way = Way(whole.etcd.port)
+
+    def through_it(config):
+        config["dynamo"]["discovery"]["etcd"]["endpoints"] = [way.endpoint]
+
+    router = routers(whole, through_it)
+    for _ in range(4):
+        check_pair(ask(router.url, chat()))
+    way.cut()
+    eventually(lambda: router.metric("continuum_dynamo_discovery_connected") == 0, 15, "the loss is noticed")
+    victim = whole.living(role)[0]
+    victim.process.terminate()
+    victim.process.wait(20)
+    eventually(lambda: victim.instance not in whole.instances()[role], LEASE_SECONDS, "its records are gone")
+    answers = [ask(router.url, chat(f"question {n}", stream=n % 2 == 0)) for n in range(20)]
+    for answer in answers:
+        check_pair(answer)
+        assert answer.pinned(role)[1] != victim.instance
+    assert str(victim.instance) in {worker["worker_id"] for worker in router.workers()["workers"]}
+    # Whoever has met it has told the others.
+    met = router.metric("continuum_dynamo_repicks_total", cause="suspect", result="success")
+    assert 1 <= met <= 3, met
+    way.mend()
+    eventually(lambda: router.sees(whole), 30, "the view is right again")
+    way.cut()
 
 
 def test_a_new_worker_is_used(whole, router):

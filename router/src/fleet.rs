@@ -197,6 +197,13 @@ impl Fleet {
         self.clock
     }
 
+    /// Whether discovery stands behind the view; otherwise it is the last one known, of this process or of one before.
+    #[must_use]
+    pub fn is_confirmed(&self) -> bool {
+        let status = self.status();
+        status.connected && !status.stale
+    }
+
     /// Whether workers have joined or left the graph within [`SETTLING`]: its frontends may know others than the view
     /// does.
     #[must_use]

@@ -302,6 +302,7 @@ impl Pins for Selection<'_> {
             pins_live: pin.pick.workers().all(|key| view.workers.contains_key(key)),
             sets_in_pool: pin.pick.sets_in_pool,
             settling: self.fleet.is_settling(&pin.pick.graph),
+            confirmed: self.fleet.is_confirmed(),
         }
     }
 

@@ -42,6 +42,8 @@ pub struct Facts {
     pub sets_in_pool: u32,
     /// Workers have joined or left the graph within [`super::limits::SETTLING`].
     pub settling: bool,
+    /// Discovery stands behind the view: it is not merely the last one known.
+    pub confirmed: bool,
     /// The replica's own list holds the model; `None` until it has been read once.
     pub model_listed: Option<bool>,
 }
@@ -62,6 +64,9 @@ pub enum Meaning {
     /// The frontend may know other workers than the view does, so soon after a change: the same pin again, after a
     /// pause; in the end it is the client's own mistake.
     Settling,
+    /// The frontend may have lost a pinned worker that the view, which nobody confirms, still holds: other workers have
+    /// to be picked; if they are refused alike, it is the client's own mistake.
+    Unconfirmed,
     /// The client's own mistake: the answer goes out as it is.
     Client,
     /// Something else broke: the fallback rules.
@@ -120,6 +125,11 @@ pub fn meaning(came_back: CameBack<'_>, facts: &Facts) -> Meaning {
     );
     if set_missed && facts.sets_in_pool > 1 {
         return Meaning::Lottery;
+    }
+    // What a frontend that has dropped the worker says while the view is not told of it; the text is again the one for a
+    // client's mistake. Before the next row: a pin that is dead stays so, however often it is sent.
+    if !facts.confirmed && (status, text) == (400, Text::InvalidRequest) {
+        return Meaning::Unconfirmed;
     }
     // Each frontend finds and loses workers at its own pace; the text is the one for a client's mistake.
     if facts.settling && (status, text) == (400, Text::InvalidRequest) {

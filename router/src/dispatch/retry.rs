@@ -70,6 +70,9 @@ impl Attempts {
             // The draws are spent: other workers may be in the set that the frontend prefers. Nobody is suspected.
             Meaning::Lottery if take(&mut self.repicks_left, budget, now_secs) => Step::RePick(Cause::Stale),
             Meaning::RePick(cause) if take(&mut self.repicks_left, budget, now_secs) => Step::RePick(cause),
+            Meaning::Unconfirmed if take(&mut self.repicks_left, budget, now_secs) => {
+                Step::RePick(Cause::Suspect)
+            }
             Meaning::RePick(Cause::ViewBehind) => Step::Stop(Stop::PrefillDecodeUnavailable),
             Meaning::BackPressure(status) => Step::Stop(Stop::BackPressure(status)),
             Meaning::ModelNotReady => Step::Stop(Stop::ModelNotReady),
@@ -79,7 +82,7 @@ impl Attempts {
                     .saturating_sub(1);
                 Step::SamePinAfter(SETTLING_PAUSE * 2_u32.pow(u32::from(before)))
             }
-            Meaning::Client | Meaning::Settling => Step::Stop(Stop::Relay),
+            Meaning::Client | Meaning::Settling | Meaning::Unconfirmed => Step::Stop(Stop::Relay),
             Meaning::Replica
             | Meaning::Lottery
             | Meaning::RePick(Cause::Stale | Cause::Suspect)

@@ -12,7 +12,7 @@ use continuum_fleet::ids::{Graph, ModelName};
 use http::{HeaderMap, Response, StatusCode, response};
 use tokio::time::{Instant, sleep};
 
-use self::attempt::{Unanswered, attempt, read_refusal};
+use self::attempt::{Refusal, Unanswered, attempt, read_refusal};
 use super::{
     metrics::{Metrics, Outcome, Repicked, Retry},
     refusal::{CameBack, Cause, Facts, Meaning, meaning},
@@ -51,6 +51,8 @@ pub struct Standing {
     pub sets_in_pool: u32,
     /// Workers have joined or left the graph lately.
     pub settling: bool,
+    /// Discovery stands behind the view.
+    pub confirmed: bool,
 }
 
 /// Who picks workers for one request.
@@ -88,7 +90,8 @@ pub struct Served<P> {
     pub head: response::Parts,
     /// Who answered.
     pub backend: Arc<Backend>,
-    /// The workers that it was pinned to; `None` for ordinary routing and for the fallback.
+    /// The workers that it was pinned to; `None` for ordinary routing, for the fallback, and for the refusal of a pin
+    /// that no other could replace.
     pub pin: Option<P>,
     /// It came from another backend, because the pool of the pin failed.
     pub fallback: bool,
@@ -252,15 +255,22 @@ async fn in_pool<P: Pins>(
             }
             Step::SamePin => retry = Some(Retry::Lottery),
             Step::SamePinAfter(pause) => {
+                keep(refused.answer);
                 sleep(pause).await;
                 retry = Some(Retry::Lottery);
             }
             Step::RePick(cause) => {
                 repick.begin(refused.means, cause);
-                pin = match pins.repick(pin, cause) {
-                    Some(other) => other,
-                    None if cause == Cause::ViewBehind => return Err(Error::PrefillDecodeUnavailable),
-                    None => return Err(Error::DecodeFailed { first: first_status }),
+                pin = match (pins.repick(pin, cause), refused.answer) {
+                    (Some(other), answer) => {
+                        keep(answer);
+                        other
+                    }
+                    (None, Some(answer)) => return Ok(answer.served),
+                    (None, None) if cause == Cause::ViewBehind => {
+                        return Err(Error::PrefillDecodeUnavailable);
+                    }
+                    (None, None) => return Err(Error::DecodeFailed { first: first_status }),
                 };
                 retry = Some(Retry::RePick);
                 tried = Tried::default();
@@ -269,7 +279,7 @@ async fn in_pool<P: Pins>(
                 return match (stop, refused.answer) {
                     (Stop::Relay, Some(answer)) => Ok(Served {
                         pin: Some(pin),
-                        ..answer
+                        ..answer.served
                     }),
                     (Stop::BackPressure(StatusCode::SERVICE_UNAVAILABLE), _) => {
                         Err(Error::BackPressure(BackPressure::Overloaded))
@@ -332,7 +342,7 @@ struct Refused<P> {
     /// `None` when there was no answer.
     status: Option<StatusCode>,
     /// The answer, if it is the client's.
-    answer: Option<Served<P>>,
+    answer: Option<Refusal<P>>,
 }
 
 async fn try_pin<P: Pins>(
@@ -351,9 +361,9 @@ async fn try_pin<P: Pins>(
         Err(unanswered) => Err(unanswered),
     };
     let came_back = match &answered {
-        Ok((served, _)) => CameBack::Answer {
-            status: served.head.status,
-            body: &served.parts.read,
+        Ok(refusal) => CameBack::Answer {
+            status: refusal.served.head.status,
+            body: &refusal.served.parts.read,
         },
         Err(Unanswered::NoAnswer) => CameBack::NoAnswer,
         Err(Unanswered::HalfAnswer) => CameBack::HalfAnswer,
@@ -366,39 +376,45 @@ async fn try_pin<P: Pins>(
         pins_live: standing.pins_live,
         sets_in_pool: standing.sets_in_pool,
         settling: standing.settling,
+        confirmed: standing.confirmed,
         model_listed: pins.listed(replica),
     };
     let means = meaning(came_back, &facts);
     if means == Meaning::ModelNotReady {
         replica.refresh_listing();
     }
-    let status = answered.as_ref().ok().map(|(served, _)| served.head.status);
-    let answer = match answered {
-        Ok((served, _)) if matches!(means, Meaning::Client | Meaning::Settling) => Some(served),
-        Ok((served, whole)) => {
-            let mut parts = served.parts;
-            parts.exchange.ends(match means {
-                Meaning::BackPressure(_) => Outcome::BackPressure,
-                Meaning::Replica
-                | Meaning::ModelNotReady
-                | Meaning::RePick(_)
-                | Meaning::Lottery
-                | Meaning::Settling
-                | Meaning::Client
-                | Meaning::Failure => Outcome::ServerError,
-            });
-            if whole {
-                parts.connection.finish();
-            }
+    let status = answered.as_ref().ok().map(|refusal| refusal.served.head.status);
+    let answer = match (answered, means) {
+        (Ok(refusal), Meaning::Client | Meaning::Settling | Meaning::Unconfirmed) => Some(refusal),
+        (Ok(refusal), Meaning::BackPressure(_)) => {
+            refusal.keep(Outcome::BackPressure);
             None
         }
-        Err(_) => None,
+        (
+            Ok(refusal),
+            Meaning::Replica
+            | Meaning::ModelNotReady
+            | Meaning::RePick(_)
+            | Meaning::Lottery
+            | Meaning::Failure,
+        ) => {
+            refusal.keep(Outcome::ServerError);
+            None
+        }
+        (Err(_), _) => None,
     };
     Ok(Came::Refused(Refused {
         means,
         status,
         answer,
     }))
+}
+
+/// What might have been the client's answer is followed by another try.
+fn keep<P>(answer: Option<Refusal<P>>) {
+    if let Some(refusal) = answer {
+        refusal.keep(Outcome::ServerError);
+    }
 }
 
 /// Seconds since this process first asked: the clock of the retry budgets.

@@ -14,7 +14,11 @@ use continuum_config::model::{Discovery, DiscoverySource};
 use continuum_controller::push::{
     AuthError, Authenticator, Fleet, Hub, Identity, Key, Metrics, Pod, Server, Session, SourceId, tls_config,
 };
-use continuum_fleet::{Graphs, NamespaceMatch, ids::Graph, view::FleetView};
+use continuum_fleet::{
+    Graphs, NamespaceMatch,
+    ids::Graph,
+    view::{FleetView, Role},
+};
 use continuum_messages::{Digest, Epoch, push};
 use continuum_push::{Client, Report, Settings};
 use continuum_runtime::tasks::Tasks;
@@ -401,6 +405,80 @@ async fn requests_go_on_while_controllers_come_and_go() {
     traffic.goes_on().await;
     traffic.stop().await;
     assert!(router.stop().await && again.stop().await && local.stop().await);
+}
+
+/// Nobody tells the router that a worker has died; the frontends know, and say so with the words that they have for a
+/// client's mistake.
+#[tokio::test]
+async fn while_nobody_is_there_a_worker_that_frontends_have_lost_is_avoided() {
+    let (mut sim, store) = fleet(1).await;
+    let frontend = format!("http://{}", sim.frontends()[0]);
+    let local = Router::before(&sim, &store, "").await;
+    let view = FleetView::clone(&local.serving.app.fleet.view());
+    let ground = Ground::new();
+    let first = document(&ground, &frontend, 1, "body_limit: 64KiB");
+    let controller = Controller::start(&ground, [127, 0, 0, 1], 1, (1, &first), &view).await;
+    let router = Router::start(first.strip_prefix(LOGGING).unwrap()).await;
+    router.settle(4).await;
+    let known = &router.serving.app.fleet;
+    let suspects = || -> Vec<_> {
+        let now = known.now();
+        let view = known.view();
+        view.workers
+            .keys()
+            .filter(|worker| known.store.is_suspect(worker, now))
+            .cloned()
+            .collect()
+    };
+    let repicks = |result| {
+        let labels = [("cause", "suspect"), ("result", result)];
+        router.metric("continuum_dynamo_repicks_total", &labels)
+    };
+    let mut mistaken = chat(MODEL, false);
+    mistaken["max_tokens"] = "many".into();
+    let mistaken = mistaken.to_string();
+    let refused = || async {
+        let answer = ask(router.clients(), post(), mistaken.clone()).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{}", answer.text());
+        assert_eq!(answer.json()["message"], "Invalid request");
+    };
+    refused().await;
+    assert_eq!((repicks("success"), repicks("failure")), (0.0, 0.0));
+
+    controller.stop().await;
+    until("the loss is noticed", || !known.is_confirmed()).await;
+    // A request that is invalid stays so: another pair is asked, and nobody is suspected.
+    refused().await;
+    assert_eq!((repicks("success"), repicks("failure")), (0.0, 1.0));
+    assert_eq!(suspects(), []);
+
+    let decodes = view.workers.values().filter(|worker| worker.role == Role::Decode);
+    let dead = decodes.map(|worker| worker.key.clone()).next().unwrap();
+    sim.leave(dead.instance.raw()).unwrap();
+    for n in 0..20 {
+        let answer = ask(router.clients(), post(), chat(MODEL, n % 2 == 0).to_string()).await;
+        assert_eq!(answer.status, StatusCode::OK, "{n}: {}", answer.text());
+    }
+    assert_eq!(
+        (repicks("success"), repicks("failure")),
+        (1.0, 1.0),
+        "one request has met it, the others have avoided it"
+    );
+    let avoided = suspects();
+    assert!(avoided.contains(&dead), "{avoided:?}");
+    refused().await;
+    assert_eq!(suspects(), avoided);
+
+    // Somebody is there again, and says who is left.
+    let mut fewer = view.clone();
+    fewer.workers.remove(&dead);
+    let controller = Controller::start(&ground, [127, 0, 0, 1], 2, (1, &first), &fewer).await;
+    until("the view is right again", || {
+        known.is_confirmed() && known.view().workers.len() == 3
+    })
+    .await;
+    controller.stop().await;
+    assert!(router.stop().await && local.stop().await);
 }
 
 /// The first line of the kept view: what it is of.

@@ -31,6 +31,7 @@ const LIVE: Facts = Facts {
     pins_live: true,
     sets_in_pool: 1,
     settling: false,
+    confirmed: true,
     model_listed: Some(true),
 };
 /// A pinned worker has left the view.
@@ -58,6 +59,12 @@ const BEHIND: Facts = Facts {
 /// Workers have just joined or left.
 const SETTLING: Facts = Facts {
     settling: true,
+    ..LIVE
+};
+
+/// Nobody confirms the view.
+const UNCONFIRMED: Facts = Facts {
+    confirmed: false,
     ..LIVE
 };
 
@@ -313,6 +320,64 @@ fn soon_after_a_change_a_frontend_may_not_know_the_pin_yet() {
             400,
             r#"{"message":"max_tokens must be positive"}"#,
             SETTLING,
+            Meaning::Client,
+        ),
+    ]);
+}
+
+#[test]
+fn while_nobody_confirms_the_view_a_frontend_may_have_lost_the_pin() {
+    let suspect = Meaning::RePick(Cause::Suspect);
+    check(&[
+        ("1.6.1", 400, INVALID, UNCONFIRMED, Meaning::Unconfirmed),
+        (
+            "1.6.1, aggregated",
+            400,
+            INVALID,
+            Facts {
+                confirmed: false,
+                ..AGG
+            },
+            Meaning::Unconfirmed,
+        ),
+        (
+            "1.6.1, and the last change is young",
+            400,
+            INVALID,
+            Facts {
+                confirmed: false,
+                ..SETTLING
+            },
+            Meaning::Unconfirmed,
+        ),
+        (
+            "1.6.1, several sets",
+            400,
+            INVALID,
+            Facts {
+                confirmed: false,
+                ..SETS
+            },
+            Meaning::Lottery,
+        ),
+        (
+            "1.6.1, the last view had lost it already",
+            400,
+            INVALID,
+            Facts {
+                confirmed: false,
+                ..GONE
+            },
+            Meaning::RePick(Cause::Stale),
+        ),
+        ("1.5.1", 400, UNKNOWN_DECODE, UNCONFIRMED, suspect),
+        ("1.4.2", 500, GENERIC, UNCONFIRMED, suspect),
+        ("killed", 503, UNAVAILABLE, UNCONFIRMED, suspect),
+        (
+            "a mistake with words (d57)",
+            400,
+            MAX_TOKENS,
+            UNCONFIRMED,
             Meaning::Client,
         ),
     ]);

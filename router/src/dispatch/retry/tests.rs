@@ -55,6 +55,20 @@ fn a_fleet_that_settles_is_given_time_and_then_the_client_its_answer() {
 }
 
 #[test]
+fn a_view_that_nobody_confirms_is_doubted_once_and_then_the_client() {
+    assert_eq!(
+        after(&[Meaning::Unconfirmed; 2]),
+        [Step::RePick(Cause::Suspect), Step::Stop(Stop::Relay)]
+    );
+    let budget = Budget::default();
+    while budget.take(3) {}
+    assert_eq!(
+        Attempts::new(2).next(Meaning::Unconfirmed, &budget, 3),
+        Step::Stop(Stop::Relay)
+    );
+}
+
+#[test]
 fn final_meanings_use_nothing_up() {
     let budget = Budget::default();
     let mut attempts = Attempts::new(2);

@@ -26,6 +26,24 @@ pub(super) enum Unanswered {
     Late(Deadline),
 }
 
+/// A refusal whose beginning has been read.
+pub(super) struct Refusal<P> {
+    pub(super) served: Served<P>,
+    /// That is all of it.
+    whole: bool,
+}
+
+impl<P> Refusal<P> {
+    /// Nobody gets to see it; its exchange ended so.
+    pub(super) fn keep(self, outcome: Outcome) {
+        let mut parts = self.served.parts;
+        parts.exchange.ends(outcome);
+        if self.whole {
+            parts.connection.finish();
+        }
+    }
+}
+
 /// Sends the request to one backend and waits for the head of the answer. The exchange counts as in flight from
 /// here to the end of the answer.
 pub(super) async fn attempt<P>(
@@ -104,8 +122,8 @@ fn served<P>(answer: Answer, clock: Clock, exchange: Exchange) -> Served<P> {
     }
 }
 
-/// Reads the beginning of a refusal, and tells whether that is all of it.
-pub(super) async fn read_refusal<P>(mut served: Served<P>) -> Result<(Served<P>, bool), Unanswered> {
+/// Reads the beginning of a refusal.
+pub(super) async fn read_refusal<P>(mut served: Served<P>) -> Result<Refusal<P>, Unanswered> {
     let mut read = BytesMut::new();
     let parts = &mut served.parts;
     let whole = loop {
@@ -131,5 +149,5 @@ pub(super) async fn read_refusal<P>(mut served: Served<P>) -> Result<(Served<P>,
         }
     };
     parts.read = read.freeze();
-    Ok((served, whole))
+    Ok(Refusal { served, whole })
 }

@@ -115,6 +115,7 @@ const LIVE: Standing = Standing {
     pins_live: true,
     sets_in_pool: 1,
     settling: false,
+    confirmed: true,
 };
 
 struct World {
@@ -314,6 +315,12 @@ async fn a_connection_that_ends_without_an_answer_is_a_replica_matter() {
         let alone = World::new(&[bad.url()], &[]);
         let failed = alone.pinned(&mut alone.script(2, LIVE), false).await.err();
         assert_eq!(failed, Some(Error::DecodeFailed { first: None }));
+        assert!(
+            failed
+                .unwrap()
+                .to_string()
+                .starts_with("no frontend of this model's pool could be reached")
+        );
         assert_eq!(alone.metrics.errors(crate::error::Phase::Decode), 1);
         alone.assert_idle();
     }
@@ -383,6 +390,7 @@ async fn nobody_is_suspected_when_others_fail_as_well() {
             first: Some(StatusCode::INTERNAL_SERVER_ERROR)
         })
     );
+    assert!(failed.unwrap().to_string().starts_with("the workers chosen"));
     assert_eq!(
         (
             script.repicked.len(),
@@ -464,6 +472,65 @@ async fn a_frontend_that_does_not_know_a_young_worker_yet_is_asked_again() {
     assert_eq!(shim.seen().len(), 8);
     drop(served);
     world.assert_idle();
+    // Each refusal that another try followed, and not the one that was handed out.
+    assert_eq!(world.shim(0).count(Outcome::ServerError), 2 + 4);
+}
+
+#[tokio::test]
+async fn while_nobody_confirms_the_view_an_invalid_request_is_first_a_dead_worker() {
+    let shim = stub(|seen| match pin_of(seen) {
+        "1" => stub::json(400, INVALID),
+        _ => stub::json(200, "{}"),
+    })
+    .await;
+    let world = World::new(&[shim.url()], &[]);
+    let unconfirmed = Standing {
+        confirmed: false,
+        ..LIVE
+    };
+    let mut script = world.script(2, unconfirmed);
+    let served = world.pinned(&mut script, false).await.unwrap();
+    assert_eq!(served.head.status, 200);
+    assert_eq!(served.pin.as_ref().map(|pin| pin.number), Some(2));
+    assert_eq!(
+        (script.repicked.as_slice(), script.suspected, script.answered),
+        (&[Cause::Suspect][..], 1, 1)
+    );
+    drop(served);
+    assert_eq!(world.metrics.repicks(Repicked::Suspect, true), 1);
+    // The view is confirmed: the same answer is the client's.
+    let mut script = world.script(2, LIVE);
+    assert_eq!(world.pinned(&mut script, false).await.unwrap().head.status, 400);
+    assert_eq!((script.repicked.len(), shim.seen().len()), (0, 3));
+    world.assert_idle();
+}
+
+#[tokio::test]
+async fn a_request_that_is_invalid_stays_so_while_nobody_confirms_the_view() {
+    let shim = stub(|_| stub::json(400, INVALID)).await;
+    let world = World::new(&[shim.url()], &[shim.url()]);
+    let unconfirmed = Standing {
+        confirmed: false,
+        ..LIVE
+    };
+    // With other workers to ask, and without: the fallback is not for the client's mistakes.
+    for (pins, tries) in [(9, 2), (1, 1)] {
+        let before = shim.seen().len();
+        let mut script = world.script(pins, unconfirmed);
+        let served = world.pinned(&mut script, true).await.unwrap();
+        assert_eq!(
+            (script.repicked.len(), script.suspected + script.answered),
+            (1, 0)
+        );
+        assert_eq!(text(hand_on(served)).await, (400, INVALID.to_owned()));
+        assert_eq!(shim.seen().len() - before, tries);
+    }
+    world.assert_idle();
+    let shim = world.shim(0);
+    assert_eq!(
+        (shim.count(Outcome::ServerError), shim.count(Outcome::ClientError)),
+        (1, 2)
+    );
 }
 
 #[tokio::test]
