@@ -61,7 +61,7 @@ pub enum Error {
     #[error("the prefill and decode workers of this model are changing; try again in a few seconds")]
     PrefillDecodeUnavailable,
     /// The pinned dispatch failed and no fallback took it.
-    #[error("the workers chosen for this request failed to answer it; try again")]
+    #[error("{}", decode_failed(.first.is_some()))]
     DecodeFailed {
         /// Status of the first answer; `None` when there was none (connection refused, reset, closed).
         first: Option<StatusCode>,
@@ -144,5 +144,14 @@ impl Phase {
             Self::Prefill => "prefill",
             Self::Decode => "decode",
         }
+    }
+}
+
+/// Without a single answer it is the frontends that are not there; nothing is known of the workers.
+const fn decode_failed(answered: bool) -> &'static str {
+    if answered {
+        "the workers chosen for this request failed to answer it; try again"
+    } else {
+        "no frontend of this model's pool could be reached or answered; try again"
     }
 }
