@@ -4,7 +4,8 @@ use continuum_crds::RouterConfig;
 use continuum_testkit::kube::eventually;
 use kube::{
     Api,
-    api::{Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams},
+    core::{ApiResource, DynamicObject, GroupVersionKind},
 };
 use serde_json::{Value, json};
 
@@ -237,6 +238,62 @@ async fn a_resource_of_somebody_else_is_not_touched_and_reported() {
     wait_for(&client, &ns, "Deployment", "chat-router", |_| true).await;
     cluster.delete(&theirs).await;
     condition(&client, &ns, "chat", "ResourcesApplied", "Applied").await;
+    operator.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn children_that_were_orphaned_are_taken_over_once_they_are_given_an_owner() {
+    let cluster = cluster().await;
+    let client = cluster.client().await;
+    let ns = namespace(cluster, "orphans").await;
+    let operator = Operator::start(client.clone(), &ns, &[]).await;
+    let wanted = routerconfig(&ns, "chat", &ns, "{}");
+    cluster.apply(&wanted).await;
+    condition(&client, &ns, "chat", "ResourcesApplied", "Applied").await;
+    let before = wait_for(&client, &ns, "Deployment", "chat-router", |_| true).await;
+    // What `kubectl delete --cascade=orphan` leaves: children without an owner.
+    operator.stop().await;
+    let kinds = [
+        "ServiceAccount",
+        "ConfigMap",
+        "Service",
+        "Deployment",
+        "PodDisruptionBudget",
+        "NetworkPolicy",
+    ];
+    let own = async |kind: &str, owners: Value| {
+        let child = object(&client, &ns, kind, "chat-router").await.unwrap();
+        let gvk = GroupVersionKind::try_from(child.types.as_ref().unwrap()).unwrap();
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &ns, &ApiResource::from_gvk(&gvk));
+        let patch = Patch::Merge(json!({ "metadata": { "ownerReferences": owners } }));
+        api.patch("chat-router", &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    };
+    for kind in kinds {
+        own(kind, json!(null)).await;
+    }
+    let api: Api<RouterConfig> = Api::namespaced(client.clone(), &ns);
+    api.delete("chat", &DeleteParams::background()).await.unwrap();
+    gone(&client, &ns, "RouterConfig", "chat").await;
+    let operator = Operator::start(client.clone(), &ns, &[]).await;
+    cluster.apply(&wanted).await;
+    let made = condition(&client, &ns, "chat", "ResourcesApplied", "OwnedByOther").await;
+    // As the documents say.
+    let owner = json!([{
+        "apiVersion": "router.continuum.dev/v1alpha1",
+        "kind": "RouterConfig",
+        "name": "chat",
+        "uid": made.metadata.uid,
+        "controller": true,
+    }]);
+    for kind in kinds {
+        own(kind, owner.clone()).await;
+    }
+    condition(&client, &ns, "chat", "ResourcesApplied", "Applied").await;
+    let after = wait_for(&client, &ns, "Deployment", "chat-router", |_| true).await;
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    assert_eq!(after["spec"]["template"], before["spec"]["template"]);
     operator.stop().await;
 }
 

@@ -3,6 +3,7 @@
 use std::{
     net::SocketAddr,
     path::PathBuf,
+    process::ExitCode,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -21,6 +22,7 @@ use continuum_fleet::{
 };
 use continuum_messages::{Digest, Epoch, push};
 use continuum_push::{Client, Report, Settings};
+use continuum_router::cli::{ArtifactsCommand, FleetArgs, artifacts};
 use continuum_runtime::tasks::Tasks;
 use futures::future::BoxFuture;
 use http::StatusCode;
@@ -258,6 +260,47 @@ impl Traffic {
         self.stop.store(true, Relaxed);
         self.task.await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn the_files_of_a_pushed_fleet_are_listed_beside_the_router_that_it_is_pushed_to() {
+    let (sim, store) = fleet(1).await;
+    let frontend = format!("http://{}", sim.frontends()[0]);
+    let local = Router::before(&sim, &store, "").await;
+    let view = FleetView::clone(&local.serving.app.fleet.view());
+    let ground = Ground::new();
+    let text = document(&ground, &frontend, 1, "");
+    let controller = Controller::start(&ground, [127, 0, 0, 1], 1, (1, &text), &view).await;
+    let router = Router::start(text.strip_prefix(LOGGING).unwrap()).await;
+    router.settle(4).await;
+    until("the view is acknowledged", || controller.acknowledged()).await;
+    let traffic = Traffic::start(router.clients());
+    traffic.goes_on().await;
+    // As `kubectl exec` does in the router's pod: the same configuration, token and pod.
+    let file = ground.file("router.yaml");
+    std::fs::write(&file, &text).unwrap();
+    let listed = tokio::task::spawn_blocking(move || {
+        let fleet = FleetArgs {
+            config: file,
+            wait: 30,
+        };
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let code = artifacts::run(&ArtifactsCommand::List { fleet }, &|_| None, &mut out, &mut err);
+        (
+            code.map_err(|error| error.to_string()),
+            String::from_utf8(out).unwrap(),
+        )
+    });
+    let (code, shown) = listed.await.unwrap();
+    assert_eq!(code, Ok(ExitCode::SUCCESS));
+    // The simulated cards have no files, and it says so of each worker.
+    assert!(shown.starts_with("MODEL"), "{shown}");
+    assert!(shown.contains("4 of 4 workers"), "{shown}");
+    traffic.goes_on().await;
+    until("the router's own session is back", || controller.acknowledged()).await;
+    traffic.goes_on().await;
+    traffic.stop().await;
+    controller.stop().await;
 }
 
 #[tokio::test]
