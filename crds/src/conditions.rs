@@ -117,8 +117,8 @@ reasons! {
         "See `ShimReachable`".
     NoRouterWanted of Ready, "False": "No router is wanted, so nobody answers requests";
         "Set `spec.router.replicas`".
-    NoModelServed of Ready, "False": "A router has no model of the fleet that clients could ask for now";
-        "See `Degraded`: no model is there, one half of a pair is missing, or no frontend lists it yet".
+    NoModelServed of Ready, "False": "A router has no model that clients could ask for now: none of the fleet, or without a shim pool none of a backend";
+        "Read the message and `Degraded`: no backend and no pool is configured, no backend is healthy, no model is there, one half of a pair is missing, or no frontend lists it yet".
 
     Valid of Accepted, "True": "The config is valid";
         "Nothing".
@@ -172,9 +172,9 @@ reasons! {
     NoDeployment of RoutersReady, "False": "There is no Deployment of routers yet";
         "See `ResourcesApplied`".
     RollingOut of RoutersReady, "False": "The rollout of router pods is not done";
-        "Wait; if it lasts, `kubectl describe` the pods of the Deployment".
+        "Wait; if it lasts, the message quotes what the Deployment says of itself, and `kubectl describe` of its pods says more".
     NotConnected of RoutersReady, "False": "Some routers have no session with the operator";
-        "Look at the router's log; check that a NetworkPolicy does not close the push port".
+        "Wait some seconds: routers come back to a new leader by themselves; if it lasts, look at the router's log, check that a NetworkPolicy does not close the push port, and start the routers anew with `kubectl rollout restart deploy/NAME-router`".
     ConfigRefused of RoutersReady, "False": "A router cannot take over the current config; it goes on with the one before";
         "Correct what the message says: most often an environment variable or a file that the pod does not have".
     ConfigPending of RoutersReady, "False": "A router has not acknowledged the current config yet";
@@ -188,13 +188,15 @@ reasons! {
         "Nothing".
     NoPool of ShimReachable, "True": "The config has no shim pool: there is nothing to reach";
         "Nothing".
-    NoHealthyReplica of ShimReachable, "False": "A namespace has a pool without a healthy frontend";
+    NoHealthyReplica of ShimReachable, "False": "A namespace has a pool without a healthy frontend. A frontend counts as healthy until its checks have failed `health.down_after` times, one each `health.interval`: with the defaults about 15 to 20 s after it is lost";
         "Check the URLs under `backends` and that the frontends run; the message names the namespaces".
-    NotKnown of ShimReachable, "Unknown": "No router has reported about its pools yet";
-        "See `RoutersReady`".
+    NotKnown of ShimReachable, "Unknown": "No config is in force, or no router has reported about its pools yet";
+        "See `Accepted` and `RoutersReady`".
 
-    AsExpected of Degraded, "False": "Nothing that users would notice is wrong";
+    AsExpected of Degraded, "False": "Nothing that users would notice is wrong, as far as is known: a first rollout is under way, or no router is wanted, where `Ready` says so";
         "Nothing".
+    NotServing of Degraded, "True": "Requests are not served, or not those of a whole pool: certainly, or no router has been known to serve for 30 s";
+        "See the condition that the message names".
     ConfigNotInForce of Degraded, "True": "Routers run with an older config, since the present one was rejected";
         "See `Accepted`".
     RecordsRefused of Degraded, "True": "Records of the fleet are not used, or not as they are now: malformed, contradictory, claimed twice, of an unknown pod, or beyond a cap";

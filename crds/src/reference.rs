@@ -55,7 +55,9 @@ pub fn conditions() -> String {
         "# Conditions of a RouterConfig\n\nGenerated from the types by `make generate`; do not edit.\n\n\
          `kubectl describe routerconfig NAME` shows them. Each carries a reason out of a closed list, a message that says what exactly, \
          and `observedGeneration`: a condition with an older generation speaks of an older spec.\n\n\
-         `kubectl wait --for=condition=Ready routerconfig/NAME` is safe to gate a rollout on.\n",
+         `kubectl wait --for=condition=Ready routerconfig/NAME` is safe to gate a rollout on.\n\n\
+         A status is as old as the operator that wrote it: while no operator serves the namespace, it stays as it was, and says \
+         nothing of now.\n",
     );
     for condition in ConditionType::ALL {
         let _ = write!(

@@ -27,7 +27,7 @@ pub struct RouterConfigStatus {
     /// The selector of router pods, for the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
-    /// Where requests go: the routers' Service inside the cluster.
+    /// Where requests go: the routers' Service inside the cluster. Empty while there is none, or its name is somebody else's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 }

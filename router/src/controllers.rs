@@ -154,6 +154,7 @@ pub async fn keep_report(app: Arc<App>, reloader: Arc<Reloader>) {
             next.pools = pools(&app);
             let (served, unlisted) = models(&app);
             next.served_models = Some(served);
+            next.backend_models = Some(count(app.backends.load().iter().map(|one| one.offered()).sum()));
             next.unlisted_models = unlisted;
             next.subscriptions = subscriptions(&app);
             next.in_flight = app.in_flight.count().into();

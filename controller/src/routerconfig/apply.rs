@@ -1,6 +1,7 @@
 //! Children into the cluster: server-side apply, with no hand on what belongs to somebody else.
 
 mod failure;
+mod rollout;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,8 +20,11 @@ use kube::{
 use serde_json::json;
 use tokio::sync::watch;
 
-pub(crate) use self::failure::{Failure, reason_of};
 use self::failure::{failure, left_behind, sum};
+pub(crate) use self::{
+    failure::{Failure, reason_of},
+    rollout::rollout_of,
+};
 use super::{
     MANAGER, OWNER_NAMESPACE, OWNER_UID,
     build::{Child, kinds, pod_monitor, template},
@@ -63,6 +67,8 @@ pub(crate) struct Outcome {
     pub(crate) applied: Applied,
     /// As the API server has the Deployment.
     pub(crate) rollout: Option<Rollout>,
+    /// The name of the routers' Service is somebody else's.
+    pub(crate) foreign_service: bool,
 }
 
 /// What is known of the children of one RouterConfig, by kind, so that nothing is asked or written twice.
@@ -100,6 +106,7 @@ impl Applier<'_> {
     pub(crate) async fn apply(&self, children: &[Child], known: &mut Known) -> Outcome {
         let mut failures = Vec::new();
         let mut rollout = None;
+        let mut foreign_service = false;
         for child in children {
             let done = match child.resource.kind.as_str() {
                 DEPLOYMENT => self.deployment(child, known).await,
@@ -111,6 +118,8 @@ impl Applier<'_> {
                 Ok(_) => {}
                 Err(failure) => {
                     known.settled.remove(&child.resource.kind);
+                    foreign_service |=
+                        child.resource.kind == "Service" && failure.reason == Reason::OwnedByOther;
                     failures.push(failure);
                 }
             }
@@ -136,6 +145,7 @@ impl Applier<'_> {
         Outcome {
             applied: sum(&failures),
             rollout,
+            foreign_service,
         }
     }
 
@@ -393,27 +403,6 @@ async fn delete(api: &Api<DynamicObject>, there: &DynamicObject) -> Result<(), k
 fn is_namespace(name: &str) -> bool {
     let label = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&name.len()) && name.bytes().all(label)
-}
-
-pub(crate) fn rollout_of(deployment: &DynamicObject) -> Rollout {
-    let number = |path: &str| {
-        let value = deployment.data.pointer(path).and_then(serde_json::Value::as_i64);
-        value
-            .and_then(|value| i32::try_from(value).ok())
-            .unwrap_or_default()
-    };
-    let observed = deployment
-        .data
-        .pointer("/status/observedGeneration")
-        .and_then(serde_json::Value::as_i64);
-    Rollout {
-        desired: number("/spec/replicas"),
-        replicas: number("/status/replicas"),
-        updated: number("/status/updatedReplicas"),
-        ready: number("/status/readyReplicas"),
-        available: number("/status/availableReplicas"),
-        observed: observed.is_some_and(|seen| Some(seen) >= deployment.metadata.generation),
-    }
 }
 
 #[cfg(test)]

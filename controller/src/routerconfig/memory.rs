@@ -5,7 +5,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use continuum_config::{Config, model::Discovery};
+use continuum_config::{
+    Config,
+    model::{BackendRole, Discovery},
+};
 use continuum_crds::{RouterConfig, RouterConfigStatus, conditions::Reason};
 use tokio::{sync::watch, time::Instant};
 
@@ -31,6 +34,8 @@ pub(crate) struct Entry {
     /// Since when this replica, leading, has had to apply it.
     pub(crate) pending: Option<Instant>,
     pub(crate) rollout: Option<Rollout>,
+    /// The name of the routers' Service is somebody else's.
+    pub(crate) foreign_service: bool,
     pub(crate) known: Known,
     /// What a router pod starts with; `None` until that was looked up.
     pub(crate) start: Option<Start>,
@@ -81,6 +86,8 @@ pub(crate) struct InForce {
     pub(crate) fleet: Fleet,
     /// Dynamo namespaces with a shim pool.
     pub(crate) pools: Vec<String>,
+    /// A backend of ordinary routing is configured.
+    pub(crate) ordinary: bool,
     /// What it was made of; `None` where an earlier life accepted it and nothing but its text is known.
     pub(crate) made_of: Option<(Arc<RouterConfig>, Arc<Accepted>)>,
 }
@@ -153,6 +160,7 @@ impl InForce {
             text: accepted.text.as_str().into(),
             fleet: accepted.fleet.clone(),
             pools: pools(&accepted.config),
+            ordinary: ordinary(&accepted.config),
             made_of: Some((object, Arc::new(accepted))),
         }
     }
@@ -177,4 +185,12 @@ pub(crate) fn pools(config: &Config) -> Vec<String> {
         .filter(|(_, replicas)| !replicas.is_empty())
         .map(|(name, _)| name.to_owned())
         .collect()
+}
+
+/// Whether a backend is there for ordinary routing: one that is no frontend of a fleet, and is asked at all.
+pub(crate) fn ordinary(config: &Config) -> bool {
+    let pools = config.shim_pools();
+    let shim = |name: &String| pools.iter().any(|(_, replicas)| replicas.contains(name));
+    let mut backends = config.backends.iter();
+    backends.any(|one| one.enabled && !one.internal && one.role == BackendRole::Unified && !shim(&one.name))
 }

@@ -275,6 +275,7 @@ impl Reconciler {
                 applied: Applied::Pending,
                 pending: None,
                 rollout: None,
+                foreign_service: false,
                 known: Known::default(),
                 start: None,
                 silent: None,

@@ -15,7 +15,7 @@ use super::{
     Rejected, Settings,
     build::template,
     kept,
-    memory::{Absent, InForce, pools},
+    memory::{Absent, InForce, ordinary, pools},
     render::CONFIG_KEY,
     validate::{Accepted, Fleet, literal, may_name, process_hash, validate},
 };
@@ -123,6 +123,7 @@ impl Given {
             generation: self.generation,
             text: text.into(),
             pools: pools(&self.rendered.config),
+            ordinary: ordinary(&self.rendered.config),
             fleet: self.fleet,
             made_of: None,
         }

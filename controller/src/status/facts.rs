@@ -25,10 +25,14 @@ pub struct Facts {
     pub routers: Vec<Router>,
     /// Dynamo namespaces that have a shim pool.
     pub pools: Vec<String>,
+    /// A backend of ordinary routing is configured.
+    pub ordinary: bool,
+    /// For how long users have had reason to notice that nothing is served.
+    pub unserved: Option<Duration>,
     /// The label selector of router pods.
     pub selector: String,
-    /// The routers' Service.
-    pub url: String,
+    /// The routers' Service; `None` while that name is somebody else's.
+    pub url: Option<String>,
 }
 
 /// What was found of the spec.
@@ -99,7 +103,7 @@ pub enum Fleet {
 }
 
 /// The Deployment of the routers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rollout {
     /// Wanted pods.
     pub desired: i32,
@@ -113,6 +117,10 @@ pub struct Rollout {
     pub available: i32,
     /// The controller of Deployments has seen the present spec.
     pub observed: bool,
+    /// Pods of the present template have all been there before: what is missing now was lost.
+    pub complete: bool,
+    /// Why it does not get on, in the words of the controller of Deployments; empty while it does.
+    pub stuck: String,
 }
 
 /// One connected router.

@@ -11,6 +11,13 @@ pub const COUNTS_EVERY: Duration = Duration::from_secs(10);
 /// Bytes of a condition's message. The API server takes 32 KiB; people read a line.
 pub const MAX_MESSAGE: usize = 2048;
 
+/// Nothing is served for this long (30 s) before users are said to notice: routers come back to a new leader, and a router
+/// that starts has looked at its backends, well before.
+pub const UNSERVED: Duration = Duration::from_secs(30);
+
+/// Characters of what the controller of Deployments says that a message quotes: a quota's refusal names every resource.
+pub const MAX_QUOTED_CHARS: usize = 400;
+
 /// Names in one message: enough to find the cause, few enough to read.
 pub const MAX_NAMED: usize = 8;
 

@@ -3,6 +3,7 @@
 mod conditions;
 mod degraded;
 mod judge;
+mod serving;
 mod tally;
 
 use std::time::Duration;
@@ -14,6 +15,7 @@ use continuum_crds::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
+pub(crate) use self::serving::Outage;
 use self::{
     conditions::{accepted, applied, fleet_synced, routers_ready, shim_reachable},
     degraded::degraded,
@@ -93,9 +95,9 @@ pub fn merge(
         conditions,
         fleet: fleet_counts(facts),
         routers: Some(router_counts(facts)),
-        replicas: facts.rollout.map_or(0, |rollout| rollout.replicas),
+        replicas: facts.rollout.as_ref().map_or(0, |rollout| rollout.replicas),
         selector: Some(facts.selector.clone()),
-        url: Some(facts.url.clone()),
+        url: facts.url.clone(),
     };
     let mut again = None;
     if let Some(before) = before
@@ -116,29 +118,66 @@ pub fn merge(
     }
 }
 
+/// Whether users have reason to notice that requests are not served, as far as one moment tells.
+pub(crate) fn outage(facts: &Facts) -> Outage {
+    serving::outage(facts, &Found::of(facts))
+}
+
 /// One finding for each condition, in the order of [`ConditionType::ALL`].
 fn findings(facts: &Facts) -> Vec<Finding> {
-    let accepted = accepted(&facts.verdict);
-    let applied = applied(&facts.applied);
-    let fleet = fleet_synced(facts);
-    let routers = routers_ready(facts);
-    let shim = shim_reachable(facts);
-    let degraded = degraded(facts, fleet.0);
-    let not_true = |of: &[&Finding]| {
-        let mut of = of.iter();
-        let (reason, message) = of.find(|(reason, _)| reason.status() != "True")?;
-        Some((unready(reason.condition()), message.clone()))
-    };
-    let ready = not_true(&[&accepted, &applied, &fleet, &routers])
-        // Nobody is there who could tell of frontends.
-        .or_else(|| (routers.0 == Reason::ScaledToZero).then(nobody))
-        .or_else(|| not_true(&[&shim]))
-        .unwrap_or_else(|| served(facts));
-    let mut all = vec![ready, accepted, applied, fleet, routers, shim, degraded];
+    let found = Found::of(facts);
+    let degraded = degraded(facts, &found);
+    let mut all = vec![
+        found.ready,
+        found.accepted,
+        found.applied,
+        found.fleet,
+        found.routers,
+        found.shim,
+        degraded,
+    ];
     for (_, message) in &mut all {
         shorten(message);
     }
     all
+}
+
+/// The findings but for `Degraded`, which sums them up.
+struct Found {
+    ready: Finding,
+    accepted: Finding,
+    applied: Finding,
+    fleet: Finding,
+    routers: Finding,
+    shim: Finding,
+}
+
+impl Found {
+    fn of(facts: &Facts) -> Self {
+        let accepted = accepted(&facts.verdict);
+        let applied = applied(&facts.applied);
+        let fleet = fleet_synced(facts);
+        let routers = routers_ready(facts);
+        let shim = shim_reachable(facts);
+        let not_true = |of: &[&Finding]| {
+            let mut of = of.iter();
+            let (reason, message) = of.find(|(reason, _)| reason.status() != "True")?;
+            Some((unready(reason.condition()), message.clone()))
+        };
+        let ready = not_true(&[&accepted, &applied, &fleet, &routers])
+            // Nobody is there who could tell of frontends.
+            .or_else(|| (routers.0 == Reason::ScaledToZero).then(nobody))
+            .or_else(|| not_true(&[&shim]))
+            .unwrap_or_else(|| served(facts));
+        Self {
+            ready,
+            accepted,
+            applied,
+            fleet,
+            routers,
+            shim,
+        }
+    }
 }
 
 fn nobody() -> Finding {
@@ -146,19 +185,16 @@ fn nobody() -> Finding {
     (Reason::NoRouterWanted, message.to_owned())
 }
 
-/// With all in its place, whether there is anything to ask for: a fleet may be empty, and a frontend that is healthy
-/// may not have found its workers yet.
+/// With all in its place, whether there is anything to ask for: a fleet may be empty, a frontend that is healthy may not
+/// have found its workers yet, and a backend may not exist.
 fn served(facts: &Facts) -> Finding {
-    let without = facts.routers.iter().find(|router| {
-        let served = router.report.as_ref().and_then(|report| report.served_models);
-        served == Some(0)
-    });
-    match without {
-        Some(router) if !facts.pools.is_empty() => (
-            Reason::NoModelServed,
-            format!("router {} has no model that clients could ask for", router.pod),
-        ),
-        Some(_) | None => (Reason::AllReady, "requests are served".to_owned()),
+    let mut without = facts
+        .routers
+        .iter()
+        .filter_map(|router| facts.offers_nothing(router));
+    match without.next() {
+        Some(message) => (Reason::NoModelServed, message),
+        None => (Reason::AllReady, "requests are served".to_owned()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Facts gathered, merged and written; a status that says nothing new is not.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use continuum_crds::{RouterConfig, RouterConfigStatus, conditions::Reason};
 use continuum_messages::ConfigId;
@@ -21,7 +21,7 @@ use super::{
     counts::counts,
     facts::{Applied, Facts, Fleet, Router},
     limits::{LOOK_EVERY, MAX_NOTE_CHARS, PAUSE, PENDING},
-    merge,
+    merge::{Outage, merge, outage},
 };
 use crate::{
     certs::{Serving, Trouble},
@@ -47,6 +47,8 @@ pub(crate) struct Writer {
     trouble: Trouble,
     metrics: Metrics,
     recorder: Recorder,
+    /// Since when users have had reason to notice that nothing is served.
+    unserved: BTreeMap<Key, Instant>,
 }
 
 impl Writer {
@@ -61,6 +63,7 @@ impl Writer {
             trouble: context.trouble.clone(),
             metrics: context.metrics.clone(),
             recorder,
+            unserved: BTreeMap::new(),
         }
     }
 
@@ -74,9 +77,15 @@ impl Writer {
             sessions.borrow_and_update();
             fleets.borrow_and_update();
             if *self.leads.borrow_and_update() {
-                for (key, entry) in self.memory.all() {
+                let all = self.memory.all();
+                self.unserved
+                    .retain(|key, _| all.iter().any(|(known, _)| known == key));
+                for (key, entry) in all {
                     self.look(&key, &entry).await;
                 }
+            } else {
+                // Routers have no reason to come here.
+                self.unserved.clear();
             }
             sleep(PAUSE).await;
             let changed = async {
@@ -92,13 +101,14 @@ impl Writer {
         }
     }
 
-    async fn look(&self, key: &Key, entry: &Entry) {
+    async fn look(&mut self, key: &Key, entry: &Entry) {
         // What has just begun is about to be known.
         let begun = || entry.pending.is_some_and(|since| since.elapsed() >= PENDING);
         if entry.applied == Applied::Pending && !begun() {
             return;
         }
-        let facts = self.facts(key, entry).await;
+        let mut facts = self.facts(key, entry).await;
+        facts.unserved = self.lasting(key, &outage(&facts));
         let before = before(entry);
         let since_counts = entry.counted.map_or(Duration::MAX, |at| at.elapsed());
         let merged = merge(before, &facts, Timestamp::now(), since_counts);
@@ -127,6 +137,21 @@ impl Writer {
             // It was deleted, or there is another one of that name now.
             Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}
             Err(error) => tracing::debug!(routerconfig = %key, %error, "the status could not be written"),
+        }
+    }
+
+    /// For how long it has been like that. What is certain needs no time to be so, and a rollout alone is no outage.
+    fn lasting(&mut self, key: &Key, outage: &Outage) -> Option<Duration> {
+        match outage {
+            Outage::None => {
+                self.unserved.remove(key);
+                None
+            }
+            Outage::Starting(_) | Outage::Certain(_) => self.unserved.get(key).map(Instant::elapsed),
+            Outage::Doubtful(_) => {
+                let since = self.unserved.entry(key.clone()).or_insert_with(Instant::now);
+                Some(since.elapsed())
+            }
         }
     }
 
@@ -216,11 +241,15 @@ impl Writer {
             applied: self.applied(entry),
             config: config.map(|config| ConfigId::of(config.generation, &config.text)),
             fleet,
-            rollout: entry.rollout,
+            rollout: entry.rollout.clone(),
             routers: routers.collect(),
             pools: config.map(|config| config.pools.clone()).unwrap_or_default(),
+            ordinary: config.is_some_and(|config| config.ordinary),
+            unserved: None,
             selector: build::scale_selector(&entry.object),
-            url: build::url(&entry.object),
+            // Where nothing was ever applied, a Service of that name is somebody else's.
+            url: (!entry.foreign_service && entry.applied != Applied::Nothing)
+                .then(|| build::url(&entry.object)),
         }
     }
 

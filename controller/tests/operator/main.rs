@@ -12,5 +12,6 @@ mod quiet;
 mod replicas;
 mod restored;
 mod router;
+mod serving;
 mod starts;
 mod support;

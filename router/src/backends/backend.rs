@@ -41,6 +41,8 @@ pub struct Backend {
 pub(super) struct Standing {
     in_flight: AtomicU32,
     up: AtomicBool,
+    /// A health check has succeeded: being up is more than a guess.
+    answered: AtomicBool,
     /// Milliseconds since `epoch` until which others are preferred.
     cool_until: AtomicU64,
     epoch: Instant,
@@ -53,6 +55,7 @@ impl Standing {
         Self {
             in_flight: AtomicU32::new(0),
             up: AtomicBool::new(true),
+            answered: AtomicBool::new(false),
             cool_until: AtomicU64::new(0),
             epoch: Instant::now(),
             listing: ArcSwapOption::empty(),
@@ -214,6 +217,25 @@ impl Backend {
             }
     }
 
+    /// How many names ordinary routing would send it now. One that nobody has told which names it has takes any: that counts
+    /// as one.
+    #[must_use]
+    pub fn offered(&self) -> usize {
+        let known = !self.settings.health.enabled || self.standing.answered.load(Relaxed);
+        if !known || !self.is_usable() {
+            return 0;
+        }
+        let serves = |name: &&str| self.serves(name);
+        match self.listing() {
+            _ if !self.settings.models.is_empty() => {
+                let names = self.settings.models.iter().map(String::as_str);
+                names.filter(serves).count()
+            }
+            Some(listing) => listing.names().filter(serves).count(),
+            None => usize::from(self.serves("")),
+        }
+    }
+
     /// Exchanges of one outcome so far.
     #[must_use]
     pub fn count(&self, outcome: Outcome) -> u64 {
@@ -231,6 +253,10 @@ impl Backend {
 
     pub(super) fn set_listing(&self, listing: Listing) {
         self.standing.listing.store(Some(Arc::new(listing)));
+    }
+
+    pub(super) fn set_answered(&self) {
+        self.standing.answered.store(true, Relaxed);
     }
 
     pub(super) fn set_up(&self, up: bool) {

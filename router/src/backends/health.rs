@@ -67,6 +67,9 @@ pub(super) async fn watch(backend: Arc<Backend>, stop: CancellationToken) {
                 if let Err(unwell) = &checked {
                     tracing::debug!(backend = %backend.name(), reason = %unwell, "health check failed");
                 }
+                if checked.is_ok() {
+                    backend.set_answered();
+                }
                 if let Some(up) = row.check(checked.is_ok(), health) {
                     backend.set_up(up);
                     match checked {

@@ -105,8 +105,11 @@ async fn health_takes_a_backend_down_and_up() {
     let world = World::new(vec![checked("b", &stub)]);
     let checked = world.backend("b");
     assert!(checked.is_usable(), "up until a check says otherwise");
+    assert_eq!(checked.offered(), 0, "a guess is no offer");
+    until(&stub, || checked.offered() == 1).await;
     stub.set_health(503);
     until(&stub, || !checked.is_up()).await;
+    assert_eq!(checked.offered(), 0);
     assert_eq!(
         world.get().await,
         Err(RequestError::ModelNotReady {
@@ -136,9 +139,11 @@ async fn a_backend_without_models_serves_what_it_lists() {
     assert!(open.serves("m"), "anything, until its list is read");
     until(&stub, || open.listing().is_some()).await;
     assert!(!open.serves("m") && open.serves("other"));
+    assert_eq!(open.offered(), 1);
     stub.list_models(&["m", "other"]);
     open.refresh_listing();
     until(&stub, || open.serves("m")).await;
+    assert_eq!(open.offered(), 2);
     assert_eq!(world.get().await.unwrap().0, 200);
 }
 
@@ -267,6 +272,7 @@ async fn a_pool_prefers_replicas_that_are_idle_fit_and_list_the_model() {
     until(&stubs[0], || !a.is_up()).await;
     assert_eq!(chosen("m", tried), None);
     assert!(pool.is_usable() && a.is_shim() && !a.serves("m"));
+    assert_eq!(b.offered(), 0, "a frontend of a fleet takes pinned requests only");
 }
 
 #[tokio::test]

@@ -12,6 +12,13 @@ pub(crate) struct Failure {
     pub(crate) message: String,
 }
 
+/// What the API server says of an object that can be none of its kind: a field that is not there, a text for a number, a
+/// quantity that is none, a key twice. It answers 500 to an apply of one, and it does so for ever.
+const NO_OBJECT: [&str; 2] = [
+    "failed to create typed patch object",
+    "failed to convert new object",
+];
+
 /// Why the API server did not do it.
 pub(crate) fn reason_of(error: &kube::Error) -> Reason {
     let kube::Error::Api(status) = error else {
@@ -22,6 +29,7 @@ pub(crate) fn reason_of(error: &kube::Error) -> Reason {
         || status.message.contains("attempting to grant RBAC permissions");
     match status.code {
         403 if authorizer => Reason::Forbidden,
+        500 if NO_OBJECT.iter().any(|words| status.message.starts_with(words)) => Reason::Refused,
         429 | 500.. => Reason::ApiUnavailable,
         _ => Reason::Refused,
     }

@@ -77,7 +77,10 @@ impl Reconciler {
         }
         let outcome = applier.apply(&children, &mut entry.known).await;
         entry.applied = outcome.applied;
-        entry.rollout = outcome.rollout.or(entry.rollout);
+        entry.foreign_service = outcome.foreign_service;
+        if outcome.rollout.is_some() {
+            entry.rollout = outcome.rollout;
+        }
         if let Err(failure) = self.tidy(&applier, entry, foreign).await {
             entry.applied = failure.into();
         }

@@ -106,7 +106,7 @@ fn source_synced(source: &push::SourceState, published: bool) -> Finding {
 }
 
 pub(super) fn routers_ready(facts: &Facts) -> Finding {
-    let Some(rollout) = facts.rollout else {
+    let Some(rollout) = &facts.rollout else {
         return (
             Reason::NoDeployment,
             "there is no Deployment of routers yet".to_owned(),
@@ -114,15 +114,17 @@ pub(super) fn routers_ready(facts: &Facts) -> Finding {
     };
     let desired = usize::try_from(rollout.desired).unwrap_or_default();
     if !rollout.done() {
-        return (
-            Reason::RollingOut,
-            format!(
-                "{} of {} router pods are of the present template, {} of them available",
-                rollout.updated.min(rollout.desired),
-                rollout.desired,
-                rollout.available.min(rollout.desired),
-            ),
+        let mut message = format!(
+            "{} of {} router pods are of the present template, {} of them available",
+            rollout.updated.min(rollout.desired),
+            rollout.desired,
+            rollout.available.min(rollout.desired),
         );
+        if rollout.observed && !rollout.stuck.is_empty() {
+            message.push_str(": ");
+            message.push_str(&rollout.stuck);
+        }
+        return (Reason::RollingOut, message);
     }
     if desired == 0 {
         return (Reason::ScaledToZero, "no router is wanted".to_owned());
@@ -162,6 +164,9 @@ pub(super) fn routers_ready(facts: &Facts) -> Finding {
 }
 
 pub(super) fn shim_reachable(facts: &Facts) -> Finding {
+    if facts.config.is_none() {
+        return (Reason::NotKnown, "no config is in force".to_owned());
+    }
     if facts.pools.is_empty() {
         return (Reason::NoPool, "the config has no shim pool".to_owned());
     }

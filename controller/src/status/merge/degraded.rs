@@ -5,18 +5,24 @@ use std::collections::BTreeSet;
 use continuum_crds::conditions::Reason;
 use continuum_fleet::EventKind;
 
-use super::Finding;
+use super::{Finding, Found, serving::outage};
 use crate::status::{
-    facts::{Facts, Verdict},
+    facts::{Facts, Rollout, Verdict},
     limits::MAX_NAMED,
 };
 
+/// Why no model of a fleet is served.
+const UNSERVED_MODELS: [Reason; 3] = [
+    Reason::NoModels,
+    Reason::ModelsWithoutPair,
+    Reason::ModelsNotListed,
+];
+
 /// The worst of what users would notice; the others follow in the message.
-pub(super) fn degraded(facts: &Facts, fleet: Reason) -> Finding {
+pub(super) fn degraded(facts: &Facts, found: &Found) -> Finding {
     let mut wrong: Vec<Finding> = Vec::new();
-    if let Verdict::Rejected {
-        older_in_force: true, ..
-    } = facts.verdict
+    if let Verdict::Rejected { older_in_force, .. } = facts.verdict
+        && (older_in_force || facts.is_served())
     {
         wrong.push((
             Reason::ConfigNotInForce,
@@ -37,7 +43,7 @@ pub(super) fn degraded(facts: &Facts, fleet: Reason) -> Finding {
             ),
         ));
     }
-    if let Some(counts) = facts.counts().filter(|_| fleet == Reason::Synced) {
+    if let Some(counts) = facts.counts().filter(|_| found.fleet.0 == Reason::Synced) {
         if counts.models == 0 {
             wrong.push((Reason::NoModels, "the fleet serves no model".to_owned()));
         }
@@ -89,12 +95,21 @@ pub(super) fn degraded(facts: &Facts, fleet: Reason) -> Finding {
         .reports()
         .flat_map(|report| report.pending.iter().map(String::as_str))
         .collect();
-    if !pending.is_empty() && facts.rollout.is_some_and(|rollout| rollout.done()) {
+    if !pending.is_empty() && facts.rollout.as_ref().is_some_and(Rollout::done) {
         let fields: Vec<&str> = pending.into_iter().collect();
         wrong.push((
             Reason::RestartNeeded,
             format!("changes that need new router pods: {}", named(&fields)),
         ));
+    }
+    if let Some(why) = outage(facts, found).told(facts.unserved) {
+        let mut known = wrong.iter().map(|(reason, _)| reason);
+        // Why no model is served has words of its own, most often.
+        let said =
+            found.ready.0 == Reason::NoModelServed && known.any(|reason| UNSERVED_MODELS.contains(reason));
+        if !said {
+            wrong.insert(0, (Reason::NotServing, why));
+        }
     }
     let words: Vec<&str> = wrong.iter().map(|(_, message)| message.as_str()).collect();
     let message = words.join("; ");

@@ -61,6 +61,31 @@ impl Facts {
         })
     }
 
+    /// Why clients of this router get no model that they could ask for; `None`: there is one, or it has not said.
+    pub(super) fn offers_nothing(&self, router: &Router) -> Option<String> {
+        self.config?;
+        if self.pools.is_empty() && !self.ordinary {
+            let message =
+                "no backend and no shim pool is configured, so there is nobody to send a request to";
+            return Some(message.to_owned());
+        }
+        let report = router.report.as_ref()?;
+        let of_fleet = report.served_models == Some(0);
+        // Those who wait for a fleet wait for the fleet's models.
+        let nothing = of_fleet && (!self.pools.is_empty() || report.backend_models == Some(0));
+        nothing.then(|| {
+            let why = if self.pools.is_empty() {
+                ": no backend is healthy and lists one"
+            } else {
+                ""
+            };
+            format!(
+                "router {} has no model that clients could ask for{why}",
+                router.pod
+            )
+        })
+    }
+
     pub(super) fn view_is_current(&self, router: &Router) -> bool {
         match &self.fleet {
             Fleet::Pushed { view, .. } => {

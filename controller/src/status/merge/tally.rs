@@ -27,7 +27,7 @@ pub(super) fn fleet_counts(facts: &Facts) -> Option<FleetStatus> {
 }
 
 pub(super) fn router_counts(facts: &Facts) -> RoutersStatus {
-    let desired = facts.rollout.map_or(0, |rollout| rollout.desired);
+    let desired = facts.rollout.as_ref().map_or(0, |rollout| rollout.desired);
     let most = usize::try_from(desired).unwrap_or_default();
     // Pods that drain are connected too and are not counted.
     let count = |meets: &dyn Fn(&Router) -> bool| {

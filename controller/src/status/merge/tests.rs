@@ -2,7 +2,10 @@ use continuum_fleet::{EventKind, Refused};
 use continuum_messages::{ConfigId, Digest, push};
 
 use super::*;
-use crate::status::facts::{Applied, Fleet, Rollout, Router, Verdict};
+use crate::status::{
+    facts::{Applied, Fleet, Rollout, Router, Verdict},
+    limits::UNSERVED,
+};
 
 type Change = fn(&mut Facts);
 
@@ -71,11 +74,15 @@ fn well() -> Facts {
             ready: 2,
             available: 2,
             observed: true,
+            complete: true,
+            stuck: String::new(),
         }),
         routers: vec![router("a"), router("b")],
         pools: vec!["dynamo".to_owned()],
+        ordinary: false,
+        unserved: None,
         selector: "app=x".to_owned(),
-        url: "http://x-router.ns.svc:8080".to_owned(),
+        url: Some("http://x-router.ns.svc:8080".to_owned()),
     }
 }
 
@@ -139,6 +146,20 @@ fn local(facts: &mut Facts) {
     }
 }
 
+/// No fleet, one backend of ordinary routing that is well.
+fn ordinary(facts: &mut Facts) {
+    facts.fleet = Fleet::Off;
+    facts.pools.clear();
+    facts.ordinary = true;
+    for router in &mut facts.routers {
+        router.view = None;
+        let report = router.report.as_mut().unwrap();
+        report.pools.clear();
+        report.served_models = Some(0);
+        report.backend_models = Some(1);
+    }
+}
+
 const CASES: &[(Reason, Change)] = &[
     (Reason::AllReady, |_| ()),
     (Reason::NotAccepted, |facts| {
@@ -170,6 +191,15 @@ const CASES: &[(Reason, Change)] = &[
     (Reason::NoModelServed, |facts| {
         report(facts).served_models = Some(0)
     }),
+    (Reason::NoModelServed, |facts| {
+        ordinary(facts);
+        facts.ordinary = false;
+    }),
+    (Reason::NoModelServed, |facts| {
+        ordinary(facts);
+        report(facts).backend_models = Some(0);
+    }),
+    (Reason::AllReady, ordinary),
     (Reason::Valid, |_| ()),
     (Reason::ValidWithWarnings, |facts| {
         facts.verdict = Verdict::Accepted {
@@ -261,7 +291,14 @@ const CASES: &[(Reason, Change)] = &[
     }),
     (Reason::RouterNotReady, |facts| report(facts).ready = false),
     (Reason::Reachable, |_| ()),
-    (Reason::NoPool, |facts| facts.pools.clear()),
+    (Reason::NoPool, ordinary),
+    (Reason::NotKnown, |facts| {
+        facts.verdict = rejected(Reason::InvalidConfig, false);
+        facts.applied = Applied::Nothing;
+        facts.config = None;
+        facts.pools.clear();
+        facts.routers.clear();
+    }),
     (Reason::NoHealthyReplica, |facts| {
         for router in &mut facts.routers {
             router.report.as_mut().unwrap().pools[0].healthy = 0;
@@ -269,6 +306,10 @@ const CASES: &[(Reason, Change)] = &[
     }),
     (Reason::NotKnown, |facts| facts.routers.clear()),
     (Reason::AsExpected, |_| ()),
+    (Reason::NotServing, |facts| {
+        facts.applied = failed(Reason::OwnedByOther);
+        facts.url = None;
+    }),
     (Reason::ConfigNotInForce, |facts| {
         facts.verdict = rejected(Reason::InvalidConfig, true);
     }),
@@ -363,6 +404,237 @@ fn each_condition_is_what_it_is_for_each_reason() {
             "no case for {wanted:?}"
         );
     }
+}
+
+/// A rollout of two, of which this many are available.
+fn rolling(facts: &mut Facts, available: i32) {
+    let rollout = facts.rollout.as_mut().unwrap();
+    (rollout.available, rollout.ready, rollout.complete) = (available, available, false);
+    facts
+        .routers
+        .truncate(usize::try_from(available).unwrap_or_default());
+}
+
+fn in_ready(facts: &mut Facts, ready: bool) {
+    for router in &mut facts.routers {
+        router.report.as_mut().unwrap().ready = ready;
+    }
+}
+
+/// What is told of it: at once, and after it has lasted. With words of the message.
+const OUTAGES: &[(&str, Change, Told, Told)] = &[
+    ("all well", |_| (), None, None),
+    (
+        "a rollout while others serve",
+        |facts| rolling(facts, 1),
+        None,
+        None,
+    ),
+    ("the first rollout", |facts| rolling(facts, 0), None, None),
+    (
+        "nothing applied yet",
+        |facts| {
+            facts.applied = Applied::Pending;
+            facts.rollout = None;
+            facts.routers.clear();
+        },
+        None,
+        None,
+    ),
+    (
+        "scaled to zero",
+        |facts| {
+            facts.rollout = Some(Rollout {
+                observed: true,
+                ..Rollout::default()
+            });
+            facts.routers.clear();
+        },
+        None,
+        None,
+    ),
+    (
+        "the source is lost, and routers go on",
+        |facts| source_of(facts).connected = false,
+        None,
+        None,
+    ),
+    (
+        "one router without a session",
+        |facts| facts.routers.truncate(1),
+        None,
+        None,
+    ),
+    (
+        "no healthy frontend",
+        |facts| {
+            for router in &mut facts.routers {
+                router.report.as_mut().unwrap().pools[0].healthy = 0;
+            }
+        },
+        Some("`ShimReachable`: no healthy frontend for dynamo"),
+        Some("`ShimReachable`: no healthy frontend for dynamo"),
+    ),
+    (
+        "no router has a session",
+        |facts| facts.routers.clear(),
+        None,
+        Some("`RoutersReady`: 0 of 2 routers have a session"),
+    ),
+    (
+        "no router is ready",
+        |facts| in_ready(facts, false),
+        None,
+        Some("`RoutersReady`: router a says that it is not ready"),
+    ),
+    (
+        "all routers of a finished rollout are lost",
+        |facts| {
+            rolling(facts, 0);
+            facts.rollout.as_mut().unwrap().complete = true;
+        },
+        None,
+        Some("`RoutersReady`: 2 of 2 router pods"),
+    ),
+    (
+        "the first rollout is stuck",
+        |facts| {
+            rolling(facts, 0);
+            facts.rollout.as_mut().unwrap().stuck = "exceeded quota".to_owned();
+        },
+        Some(
+            "`RoutersReady`: 2 of 2 router pods are of the present template, 0 of them available: exceeded quota",
+        ),
+        Some("exceeded quota"),
+    ),
+    (
+        "a fleet that cannot be read at all",
+        |facts| {
+            rolling(facts, 0);
+            source_of(facts).synced = false;
+            source_of(facts).last_error = "forbidden".to_owned();
+        },
+        None,
+        Some("`FleetSynced`: source `kubernetes` has not been listed yet: forbidden"),
+    ),
+    (
+        "the Deployment is somebody else's",
+        |facts| {
+            facts.applied = failed(Reason::OwnedByOther);
+            facts.rollout = None;
+            facts.routers.clear();
+        },
+        Some("`ResourcesApplied`: Deployment x-router: no"),
+        Some("`ResourcesApplied`"),
+    ),
+    (
+        "the API server has a bad moment at the start",
+        |facts| {
+            facts.applied = failed(Reason::ApiUnavailable);
+            facts.rollout = None;
+            facts.routers.clear();
+        },
+        None,
+        Some("`ResourcesApplied`"),
+    ),
+    (
+        "another resource is refused, and routers serve",
+        |facts| facts.applied = failed(Reason::Refused),
+        None,
+        None,
+    ),
+    (
+        "the Service is somebody else's",
+        |facts| {
+            facts.applied = failed(Reason::OwnedByOther);
+            facts.url = None;
+        },
+        Some("`ResourcesApplied`"),
+        Some("`ResourcesApplied`"),
+    ),
+    (
+        "refused, and nothing is in force",
+        |facts| {
+            facts.verdict = rejected(Reason::InvalidConfig, false);
+            facts.applied = Applied::Nothing;
+            (facts.config, facts.rollout, facts.url) = (None, None, None);
+            facts.pools.clear();
+            facts.routers.clear();
+        },
+        Some("`Accepted`: spec.config.server: no"),
+        Some("`Accepted`: spec.config.server: no"),
+    ),
+    (
+        "a backend that does not exist",
+        |facts| {
+            ordinary(facts);
+            report(facts).backend_models = Some(0);
+        },
+        None,
+        Some("`Ready`: router a has no model that clients could ask for: no backend is healthy"),
+    ),
+    (
+        "nobody to send a request to",
+        |facts| {
+            ordinary(facts);
+            facts.ordinary = false;
+        },
+        None,
+        Some("`Ready`: no backend and no shim pool is configured"),
+    ),
+];
+
+type Told = Option<&'static str>;
+
+#[test]
+fn an_outage_is_told_and_a_start_is_none() {
+    for (what, change, at_once, later) in OUTAGES {
+        for (lasts, wanted) in [(None, at_once), (Some(UNSERVED), later)] {
+            let mut facts = well();
+            change(&mut facts);
+            // As the writer keeps the time.
+            let doubtful = matches!(outage(&facts), Outage::Doubtful(_));
+            facts.unserved = lasts.filter(|_| doubtful);
+            let merged = of(&facts);
+            let mut all = merged.status.conditions.iter();
+            let found = all.find(|found| found.type_ == "Degraded").unwrap();
+            match wanted {
+                None => assert_eq!(found.reason, "AsExpected", "{what}: {found:?}"),
+                Some(words) => {
+                    assert_eq!(found.reason, "NotServing", "{what}: {found:?}");
+                    assert!(found.message.contains(words), "{what}: {found:?}");
+                }
+            }
+        }
+    }
+    // An outage goes on while a rollout is to end it.
+    let mut facts = well();
+    rolling(&mut facts, 0);
+    facts.unserved = Some(UNSERVED);
+    assert_eq!(reason(&of(&facts), ConditionType::Degraded).0, "NotServing");
+}
+
+#[test]
+fn why_no_model_is_served_is_not_said_twice() {
+    let mut facts = well();
+    counts_of(&mut facts).models = 0;
+    report(&mut facts).served_models = Some(0);
+    facts.unserved = Some(UNSERVED);
+    let merged = of(&facts);
+    assert_eq!(reason(&merged, ConditionType::Ready).0, "NoModelServed");
+    assert_eq!(reason(&merged, ConditionType::Degraded).0, "NoModels");
+}
+
+#[test]
+fn what_runs_while_nothing_can_be_read_of_it_is_an_older_config() {
+    let mut facts = well();
+    facts.verdict = rejected(Reason::InvalidConfig, false);
+    facts.applied = Applied::ConfigAlone {
+        message: "routers go on".to_owned(),
+    };
+    facts.config = None;
+    let merged = of(&facts);
+    assert_eq!(reason(&merged, ConditionType::Degraded).0, "ConfigNotInForce");
 }
 
 #[test]

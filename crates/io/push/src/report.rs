@@ -32,6 +32,8 @@ pub struct Report {
     pub local_refused: Refused,
     /// Base names of the fleet that clients can ask for now; `None` before the first look.
     pub served_models: Option<u32>,
+    /// Names that backends without a fleet can be asked for now, one for each that takes any; `None` before the first look.
+    pub backend_models: Option<u32>,
     /// Base names with workers that no healthy frontend lists.
     pub unlisted_models: Vec<String>,
 }
@@ -134,6 +136,7 @@ impl Report {
             local_source,
             local_fleet,
             served_models: self.served_models,
+            backend_models: self.backend_models,
             unlisted_models: texts(&self.unlisted_models),
             local_refused: self
                 .local_refused

@@ -7,8 +7,9 @@ use tracing_subscriber::{
     EnvFilter, Registry, fmt, layer::SubscriberExt as _, reload, util::SubscriberInitExt as _,
 };
 
-/// The HTTP/2 library warns of what a peer does wrong: each hostile client would write a line for each connection.
-const PEERS_NOT_TOLD: &str = ",h2=error";
+/// The HTTP/2 library warns of what a peer does wrong: each hostile client would write a line for each connection. The
+/// Kubernetes client tells each request that fails, and whoever made it does so too, once.
+const NOT_TOLD: [&str; 2] = ["h2=error", "kube_client::client::builder=off"];
 
 /// How a log line is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,8 +94,13 @@ fn filter(level: &str) -> Result<EnvFilter, Error> {
         }
     }
     let mut level = parts.join(",");
-    if level != "off" && !parts.iter().any(|part| part.starts_with("h2=")) {
-        level.push_str(PEERS_NOT_TOLD);
+    for quiet in NOT_TOLD {
+        let library = quiet.split([':', '=']).next().unwrap_or_default();
+        let asked = |part: &str| part.split([':', '=']).next() == Some(library);
+        if level != "off" && !parts.iter().any(|part| asked(part)) {
+            level.push(',');
+            level.push_str(quiet);
+        }
     }
     EnvFilter::from_str(&level).map_err(|_| refused())
 }
@@ -125,6 +131,10 @@ mod tests {
         assert!(!tracing::enabled!(tracing::Level::INFO));
         // Clients write no lines through libraries, unless that is asked for.
         assert!(!tracing::enabled!(target: "h2::proto", tracing::Level::WARN));
+        assert!(!tracing::enabled!(target: "kube_client::client::builder", tracing::Level::ERROR));
+        assert!(tracing::enabled!(target: "kube_client::client::auth", tracing::Level::ERROR));
+        handle.set("warn,kube_client=info").unwrap();
+        assert!(tracing::enabled!(target: "kube_client::client::builder", tracing::Level::ERROR));
         handle.set("warn,h2=trace").unwrap();
         assert!(tracing::enabled!(target: "h2::proto", tracing::Level::WARN));
         handle.set("debug").unwrap();
