@@ -31,7 +31,7 @@ use tokio::{
 /// The model of every fleet here.
 pub(crate) const MODEL: &str = "sim/tiny";
 /// How long a state may take to come about.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running router.
 pub(crate) struct Router {
