@@ -1,5 +1,7 @@
 //! What the API server says to the rights that chart and overlays give: each that is needed, and none beside.
 
+use std::time::{Duration, Instant};
+
 use continuum_testkit::kube::Cluster;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
@@ -22,6 +24,9 @@ use Answer::{No, Yes};
 
 /// Namespace (empty: the whole cluster), verbs, `resource[/subresource][.group]`, name (empty: any).
 type Question = (&'static str, &'static str, &'static str, &'static str);
+
+/// How long a grant may take to be heard of.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Applies the RBAC of a render, and nothing else of it.
 async fn grant(cluster: &Cluster, objects: &[Value]) {
@@ -60,23 +65,33 @@ async fn allowed(client: &Client, namespace: &str, verb: &str, resource: &str, n
     answer.status.unwrap().allowed
 }
 
-/// Asks everything as a ServiceAccount; tells all wrong answers at once.
+/// Asks everything as a ServiceAccount; tells all wrong answers at once. The API server hears of a grant a moment after it was
+/// written: what is wrong is asked again for a while.
 async fn ask(cluster: &Cluster, account: (&str, &str), questions: &[(Answer, Question)]) {
     let client = cluster.impersonating(account.0, account.1).await;
-    let mut wrong = Vec::new();
-    for &(expected, (namespace, verbs, resource, name)) in questions {
-        for verb in verbs.split(' ') {
-            let answer = if allowed(&client, namespace, verb, resource, name).await {
-                Yes
-            } else {
-                No
-            };
-            if answer != expected {
-                wrong.push(format!("{verb} {resource} {name:?} in {namespace:?}: {answer:?}"));
+    let each = |&(expected, (namespace, verbs, resource, name)): &(Answer, Question)| {
+        let verbs = verbs.split(' ');
+        verbs.map(move |verb| (expected, namespace, verb, resource, name))
+    };
+    let mut wrong: Vec<_> = questions.iter().flat_map(each).collect();
+    let begun = Instant::now();
+    loop {
+        let asked = std::mem::take(&mut wrong);
+        for question in asked {
+            let (expected, namespace, verb, resource, name) = question;
+            if allowed(&client, namespace, verb, resource, name).await != (expected == Yes) {
+                wrong.push(question);
             }
         }
+        if wrong.is_empty() {
+            return;
+        }
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "{account:?}: not as expected: {wrong:#?}"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert!(wrong.is_empty(), "{account:?}: {wrong:#?}");
 }
 
 const READ: &str = "get list watch";
