@@ -169,12 +169,13 @@ impl Begin {
                     if changed.is_err() {
                         return End::Removed;
                     }
-                    let feed = self.feed.borrow_and_update().clone();
-                    seen = follow_track(&feed);
-                    out.feed(feed);
-                    out.seen(current(&mut seen));
+                    seen = take(&mut self.feed, &mut out);
                 }
-                () = next_seen(&mut seen) => out.seen(current(&mut seen)),
+                // A config that was set before a view goes before it.
+                () = next_seen(&mut seen) => match self.feed.has_changed() {
+                    Ok(true) => seen = take(&mut self.feed, &mut out),
+                    Ok(false) | Err(_) => out.seen(current(&mut seen)),
+                },
                 _ = beat.tick() => out.heartbeat(),
                 () = sleep_until(silent) => return End::Silent,
                 () = sleep_until(renew) => return End::Renew,
@@ -303,6 +304,15 @@ async fn next_message(
 ) -> Result<Option<push::FromRouter>, Status> {
     sleep_until(from).await;
     inbound.message().await
+}
+
+/// Takes over what the router is to be told of from now on.
+fn take(feed: &mut watch::Receiver<Feed>, out: &mut Outgoing) -> Option<watch::Receiver<Seen>> {
+    let feed = feed.borrow_and_update().clone();
+    let mut seen = follow_track(&feed);
+    out.feed(feed);
+    out.seen(current(&mut seen));
+    seen
 }
 
 fn follow_track(feed: &Feed) -> Option<watch::Receiver<Seen>> {
