@@ -20,7 +20,9 @@ const MEASURE: Duration = Duration::from_millis(300);
 
 fn main() {
     println!("### The fleet model, microseconds (records are shaped like those of Dynamo 1.6)\n");
-    println!("| workers | records | full list | per record | one worker re-put | one worker leaves and returns |");
+    println!(
+        "| workers | records | full list | per record | one worker re-put | one worker leaves and returns |"
+    );
     println!("|--:|--:|--:|--:|--:|--:|");
     for workers in [64, 1_024, 16_384] {
         fleet(workers);
@@ -55,7 +57,10 @@ fn fleet(workers: u64) {
         black_box(reducer.view());
     });
     let per_record = list / records.len() as f64;
-    println!("| {workers} | {} | {list:.0} | {per_record:.1} | {again:.1} | {returns:.1} |", records.len());
+    println!(
+        "| {workers} | {} | {list:.0} | {per_record:.1} | {again:.1} | {returns:.1} |",
+        records.len()
+    );
 }
 
 /// Microseconds of one call; calls walk over the fleet.
@@ -83,9 +88,14 @@ fn records(id: u64) -> [(String, Vec<u8>); 3] {
     );
     [
         (format!("v1/mdc/dynamo/{role}/generate/{id:x}"), card.into_bytes()),
-        (format!("v1/instances/dynamo/{role}/generate/{id:x}"), instance.into_bytes()),
         (
-            format!("v1/event_channels/namespace/dynamo/component/{role}/endpoint/generate/topic/kv_metrics/{id:x}"),
+            format!("v1/instances/dynamo/{role}/generate/{id:x}"),
+            instance.into_bytes(),
+        ),
+        (
+            format!(
+                "v1/event_channels/namespace/dynamo/component/{role}/endpoint/generate/topic/kv_metrics/{id:x}"
+            ),
             channel.into_bytes(),
         ),
     ]

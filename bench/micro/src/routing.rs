@@ -3,7 +3,6 @@
 //! `cargo run --release --bin routing`, in `bench/micro`.
 
 use std::{
-    collections::BTreeMap,
     hint::black_box,
     sync::{
         Arc,
@@ -15,7 +14,7 @@ use std::{
 use continuum_fleet::{
     graphs::Generation,
     ids::{Graph, InstanceId, ModelName, Namespace, PublisherId, Rank, WorkerKey},
-    view::{Artifacts, Capacity, Card, FleetView, NameKind, RankRange, Role, Seen, ServedName, Worker},
+    view::{Capacity, Card, FleetView, NameKind, Role, Seen, ServedName, Worker},
 };
 use continuum_kv_index::{Caps, Index, Matches, RankKey};
 use continuum_routing::{
@@ -310,25 +309,14 @@ fn view(roles: &[(Role, u64)]) -> FleetView {
 fn card(role: Role) -> Card {
     Card {
         display_name: Some("llm".into()),
-        aliases: Vec::new(),
         worker_type: Some(role),
-        needs: Vec::new(),
         block_size: Some(16),
-        ranks: RankRange { start: 0, size: 1 },
         capacity: Capacity {
             total_kv_blocks: Some(12_000),
             max_num_batched_tokens: Some(8_192),
             max_num_seqs: None,
         },
         context_length: Some(32_768),
-        topology_domains: BTreeMap::new(),
-        kv_transfer: None,
-        has_router_config: false,
-        has_disaggregated_endpoint: false,
-        enable_eagle: false,
-        kv_event_source_mode: None,
-        kv_state_namespace: None,
-        artifacts: Artifacts::default(),
-        json: None,
+        ..Card::default()
     }
 }

@@ -29,17 +29,29 @@ fn main() {
     messages("kv_metrics", &Limits::KV_METRICS, &load.encode(), 2048);
     messages("kv_metrics", &Limits::KV_METRICS, &load.encode(), 64);
     messages("kv-events", &Limits::KV_EVENTS, &[0; 64 * 1024], 16 * 1024);
-    messages("kv-events", &Limits::KV_EVENTS, &[0; 8 * 1024 * 1024 - 128], 64 * 1024);
+    messages(
+        "kv-events",
+        &Limits::KV_EVENTS,
+        &[0; 8 * 1024 * 1024 - 128],
+        64 * 1024,
+    );
 }
 
 fn messages(topic: &str, limits: &Limits, payload: &[u8], piece: usize) {
     let mut subscriber = connected(topic, limits);
-    let expected = Expected { topic, first_frame: Some(topic.as_bytes()), publisher: Some(PublisherId::new(7)) };
+    let expected = Expected {
+        topic,
+        first_frame: Some(topic.as_bytes()),
+        publisher: Some(PublisherId::new(7)),
+    };
     let batch = (1 << 20) / payload.len().max(1) + 1;
     let mut bytes = Vec::new();
     for sequence in 0..batch as u64 {
         let id = PublisherId::new(7);
-        write_message(&envelope::encode(topic.as_bytes(), topic, id, sequence, 0, payload), &mut bytes);
+        write_message(
+            &envelope::encode(topic.as_bytes(), topic, id, sequence, 0, payload),
+            &mut bytes,
+        );
     }
     let (started, mut count) = (Instant::now(), 0_u64);
     while started.elapsed() < MEASURE {

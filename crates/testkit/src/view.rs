@@ -1,11 +1,11 @@
 //! Workers as a view has them, for tests that need no registry.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use continuum_fleet::{
     Generation,
     ids::{Graph, InstanceId, ModelName, Namespace, WorkerKey},
-    view::{Artifacts, Capacity, Card, NameKind, RankRange, Role, Seen, ServedName, Worker},
+    view::{Card, NameKind, Role, Seen, ServedName, Worker},
 };
 use jiff::Timestamp;
 
@@ -39,22 +39,7 @@ pub fn worker(namespace: &str, id: u64, role: Role) -> Arc<Worker> {
 #[must_use]
 pub fn card() -> Card {
     Card {
-        display_name: None,
-        aliases: Vec::new(),
-        worker_type: None,
-        needs: Vec::new(),
         block_size: Some(16),
-        ranks: RankRange { start: 0, size: 1 },
-        capacity: Capacity::default(),
-        context_length: None,
-        topology_domains: BTreeMap::new(),
-        kv_transfer: None,
-        has_router_config: false,
-        has_disaggregated_endpoint: false,
-        enable_eagle: false,
-        kv_event_source_mode: None,
-        kv_state_namespace: None,
-        artifacts: Artifacts::default(),
-        json: None,
+        ..Card::default()
     }
 }

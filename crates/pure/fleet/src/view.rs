@@ -171,8 +171,9 @@ impl PartialEq for Seen {
     }
 }
 
-/// A model deployment card, reduced to what routing reads. Fields absent in the record stay `None`.
-#[derive(Clone, Debug, PartialEq)]
+/// A model deployment card, reduced to what routing reads. Fields absent in the record stay `None`. The default one says
+/// nothing, and has rank 0 alone.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Card {
     /// `display_name`, else `name`.
     pub display_name: Option<ModelName>,
@@ -248,6 +249,13 @@ pub struct RankRange {
     pub start: u32,
     /// How many.
     pub size: u32,
+}
+
+impl Default for RankRange {
+    /// Rank 0 alone.
+    fn default() -> Self {
+        Self { start: 0, size: 1 }
+    }
 }
 
 impl RankRange {

@@ -1,13 +1,13 @@
 //! Builders for the tests of this crate: a fleet in a few words, and a router's view of it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use continuum_fleet::{
     graphs::Generation,
     ids::{Graph, InstanceId, ModelName, Namespace, PublisherId, Rank, WorkerKey},
     view::{
-        Artifacts, Capacity, Card, FleetView, KvTransfer, KvTransferEnforcement, NameKind, Publisher,
-        PublisherKey, RankRange, Role, Seen, ServedName, Topic, Transport, Worker,
+        Capacity, Card, FleetView, KvTransfer, KvTransferEnforcement, NameKind, Publisher, PublisherKey,
+        RankRange, Role, Seen, ServedName, Topic, Transport, Worker,
     },
 };
 use jiff::Timestamp;
@@ -41,26 +41,15 @@ impl Build {
     pub(crate) fn new(id: u64, role: Role) -> Self {
         let card = Card {
             display_name: Some(ModelName::from(MODEL)),
-            aliases: Vec::new(),
             worker_type: Some(role),
-            needs: Vec::new(),
             block_size: Some(16),
-            ranks: RankRange { start: 0, size: 1 },
             capacity: Capacity {
                 total_kv_blocks: Some(100),
                 max_num_batched_tokens: Some(1_000),
                 max_num_seqs: None,
             },
             context_length: Some(4_096),
-            topology_domains: BTreeMap::new(),
-            kv_transfer: None,
-            has_router_config: false,
-            has_disaggregated_endpoint: false,
-            enable_eagle: false,
-            kv_event_source_mode: None,
-            kv_state_namespace: None,
-            artifacts: Artifacts::default(),
-            json: None,
+            ..Card::default()
         };
         Self(Worker {
             key: WorkerKey {

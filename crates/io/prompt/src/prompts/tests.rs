@@ -6,7 +6,7 @@ use continuum_config::model::Kv;
 use continuum_fleet::{
     Generation,
     ids::{Graph, InstanceId, Namespace, WorkerKey},
-    view::{Artifacts, Capacity, Card, NameKind, RankRange, Role, Seen, ServedName, Worker},
+    view::{Artifacts, Card, NameKind, Role, Seen, ServedName, Worker},
 };
 use continuum_runtime::tasks::Tasks;
 use serde_json::json;
@@ -190,23 +190,9 @@ pub(crate) fn worker(id: u64, names: &[(&str, NameKind)], artifacts: Artifacts) 
             })
             .collect(),
         card: Some(Arc::new(Card {
-            display_name: None,
-            aliases: Vec::new(),
-            worker_type: None,
-            needs: Vec::new(),
             block_size: Some(16),
-            ranks: RankRange { start: 0, size: 1 },
-            capacity: Capacity::default(),
-            context_length: None,
-            topology_domains: BTreeMap::new(),
-            kv_transfer: None,
-            has_router_config: false,
-            has_disaggregated_endpoint: false,
-            enable_eagle: false,
-            kv_event_source_mode: None,
-            kv_state_namespace: None,
             artifacts,
-            json: None,
+            ..Card::default()
         })),
         seen: Seen {
             first: Timestamp::UNIX_EPOCH,

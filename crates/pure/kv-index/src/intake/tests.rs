@@ -3,9 +3,7 @@ use std::collections::BTreeMap;
 use continuum_fleet::{
     graphs::Generation,
     ids::{InstanceId, Rank, WorkerKey},
-    view::{
-        Artifacts, Capacity, Card, Publisher, PublisherKey, RankRange, Role, Seen, Topic, Transport, Worker,
-    },
+    view::{Card, Publisher, PublisherKey, RankRange, Role, Seen, Topic, Transport, Worker},
 };
 use continuum_wire::{
     Refusal as Unlawful,
@@ -23,23 +21,9 @@ const W: u64 = 7;
 
 fn card() -> Card {
     Card {
-        display_name: None,
-        aliases: Vec::new(),
-        worker_type: None,
-        needs: Vec::new(),
         block_size: Some(16),
         ranks: RankRange { start: 0, size: 2 },
-        capacity: Capacity::default(),
-        context_length: None,
-        topology_domains: BTreeMap::new(),
-        kv_transfer: None,
-        has_router_config: false,
-        has_disaggregated_endpoint: false,
-        enable_eagle: false,
-        kv_event_source_mode: None,
-        kv_state_namespace: None,
-        artifacts: Artifacts::default(),
-        json: None,
+        ..Card::default()
     }
 }
 
