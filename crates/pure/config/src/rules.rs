@@ -41,13 +41,7 @@ impl Report<'_> {
         if self.places.in_doubt(path) || self.places.hangs_on_opaque(path) {
             return;
         }
-        let at = self.places.of(path);
-        self.problems.push(Problem {
-            path: path.to_owned(),
-            line: at.line,
-            column: at.column,
-            message: message.into(),
-        });
+        self.push(path, message.into());
     }
 
     /// Adds a finding that follows from what stands at `decided`, whatever the value at `path` is.
@@ -55,12 +49,16 @@ impl Report<'_> {
         if decided.iter().any(|path| self.places.in_doubt(path)) {
             return;
         }
+        self.push(path, message.into());
+    }
+
+    fn push(&mut self, path: &str, message: String) {
         let at = self.places.of(path);
         self.problems.push(Problem {
             path: path.to_owned(),
             line: at.line,
             column: at.column,
-            message: message.into(),
+            message,
         });
     }
 
