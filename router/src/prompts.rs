@@ -68,15 +68,12 @@ pub(crate) enum Unknown {
 }
 
 impl Unknown {
-    /// Why, in a few words.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Route => "unscored_route",
-            Self::NoBlocks => "no_block_size",
-            Self::Unavailable(Unavailable::Unsupported) => "unsupported_prompt",
-            Self::Unavailable(why) => why.as_str(),
+    /// Why: the word that is counted, where one is and says enough.
+    pub(crate) fn as_str(self) -> &'static str {
+        if self == Self::Unavailable(Unavailable::Unsupported) {
+            return "unsupported_prompt";
         }
+        self.result().map_or("off", KvResult::as_str)
     }
 
     /// What is counted of it.

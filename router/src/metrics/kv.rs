@@ -40,7 +40,7 @@ impl KvResult {
         "artifact_unpinned",
     ];
 
-    const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Overlap => "overlap",
             Self::NoOverlap => "no_overlap",
