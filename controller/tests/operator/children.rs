@@ -9,7 +9,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::router::{Session, token};
+use crate::router::Session;
 use crate::support::{LIMIT, Operator, cluster, condition, gone, namespace, object, routerconfig, wait_for};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -421,10 +421,7 @@ subjects: [{{kind: ServiceAccount, name: operator, namespace: {ns}}}]
     wait_for(&admin, &ns, "Deployment", "chat-router", |_| true).await;
 
     // Taken away from an operator that had it: routers are told of a new config all the same.
-    let map = wait_for(&admin, &ns, "ConfigMap", "chat-router", |_| true).await;
-    let ca = map["data"]["ca.crt"].as_str().unwrap();
-    let token = token(&admin, &ns, "chat-router", "chat-router-test").await;
-    let mut router = Session::open(operator.port, ca, &token).await;
+    let mut router = Session::of_pod(&admin, &ns, operator.port).await;
     router.config = Some(router.config_with("127.0.0.1:9").await);
     router.report(None).await;
     cluster.apply(&rules("")).await;

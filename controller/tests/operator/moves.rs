@@ -6,8 +6,8 @@ use continuum_testkit::kube::fleet::Worker;
 use jiff::Timestamp;
 
 use crate::{
-    router::{Session, token},
-    support::{Operator, cluster, condition, namespace, routerconfig, wait_for},
+    router::Session,
+    support::{Operator, cluster, condition, namespace, routerconfig},
 };
 
 /// What a router knows of its fleet.
@@ -70,10 +70,7 @@ async fn what_a_view_is_of_is_what_the_config_of_its_routers_names() {
         .apply(&routerconfig(&ns, "chat", &ns, "{replicas: 1}"))
         .await;
     condition(&client, &ns, "chat", "ResourcesApplied", "Applied").await;
-    let map = wait_for(&client, &ns, "ConfigMap", "chat-router", |_| true).await;
-    let ca = map["data"]["ca.crt"].as_str().unwrap();
-    let token = token(&client, &ns, "chat-router", "chat-router-test").await;
-    let mut session = Session::open(operator.port, ca, &token).await;
+    let mut session = Session::of_pod(&client, &ns, operator.port).await;
     let mut router = Router::default();
     router.sees(&mut session, 1).await;
     let here = router.named.clone();

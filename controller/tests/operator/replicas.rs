@@ -4,7 +4,7 @@ use continuum_controller::push::Key;
 use continuum_testkit::kube::eventually;
 
 use crate::{
-    router::{Session, token},
+    router::Session,
     support::{LIMIT, Mortal, Operator, cluster, condition, namespace, routerconfig, wait_for},
 };
 
@@ -79,10 +79,7 @@ async fn another_replica_writes_when_the_leader_crashes() {
         .apply(&routerconfig(&ns, "chat", &ns, "{replicas: 1}"))
         .await;
     condition(&client, &ns, "chat", "ResourcesApplied", "Applied").await;
-    let map = wait_for(&client, &ns, "ConfigMap", "chat-router", |_| true).await;
-    let ca = map["data"]["ca.crt"].as_str().unwrap();
-    let token = token(&client, &ns, "chat-router", "chat-router-test").await;
-    let mut router = Session::open(second.port, ca, &token).await;
+    let mut router = Session::of_pod(&client, &ns, second.port).await;
     router.config = Some(router.config_with("127.0.0.1:9").await);
     router.report(None).await;
 

@@ -18,7 +18,7 @@ use tonic::{
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
 };
 
-use crate::support::LIMIT;
+use crate::support::{LIMIT, wait_for};
 
 /// The pod `name` of a RouterConfig, and the token that the kubelet would give it.
 pub(crate) async fn token(client: &Client, namespace: &str, account: &str, name: &str) -> String {
@@ -68,6 +68,14 @@ pub(crate) async fn connect(port: u16, ca: &str) -> Result<Channel, tonic::trans
 }
 
 impl Session {
+    /// Of a new pod of the RouterConfig `chat`, which trusts what its ConfigMap says.
+    pub(crate) async fn of_pod(client: &Client, namespace: &str, port: u16) -> Self {
+        let map = wait_for(client, namespace, "ConfigMap", "chat-router", |_| true).await;
+        let ca = map["data"]["ca.crt"].as_str().unwrap();
+        let token = token(client, namespace, "chat-router", "chat-router-test").await;
+        Self::open(port, ca, &token).await
+    }
+
     pub(crate) async fn open(port: u16, ca: &str, token: &str) -> Self {
         let channel = connect(port, ca).await.unwrap();
         let mut client = PushClient::new(channel).max_decoding_message_size(MAX_FROM_CONTROLLER_BYTES);

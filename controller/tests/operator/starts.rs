@@ -83,9 +83,7 @@ async fn new_processes_start_with_the_config_that_they_are_started_for() {
     let first = routerconfig(&ns, "chat", &ns, "{replicas: 1}");
     cluster.apply(&first).await;
     condition(&client, &ns, "chat", "ResourcesApplied", "Applied").await;
-    let map = wait_for(&client, &ns, "ConfigMap", "chat-router", |_| true).await;
-    let token = token(&client, &ns, "chat-router", "chat-router-test").await;
-    let mut router = Session::open(operator.port, map["data"]["ca.crt"].as_str().unwrap(), &token).await;
+    let mut router = Session::of_pod(&client, &ns, operator.port).await;
     router.config = Some(router.config_with("127.0.0.1:9").await);
     router.report(None).await;
     cluster
