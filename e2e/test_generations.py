@@ -32,12 +32,12 @@ def router(fleet, module_router):
 
 def test_both_generations_serve_and_never_mix(fleet, router):
     answers = []
-    for n in range(16):
+    for n in range(12):
         answers.append(ask(router.url, chat(f"question {n}", stream=n % 2 == 0)))
         # The frontend draws one generation for each request. The retry budget of a pool allows ten repeats of a lost draw in ten seconds.
-        time.sleep(1.5)
+        time.sleep(2)
     served = [answer for answer in answers if answer.ok]
-    assert len(served) >= 12, [(answer.status, answer.text[:200]) for answer in answers if not answer.ok]
+    assert len(served) >= 8, [(answer.status, answer.text[:200]) for answer in answers if not answer.ok]
     by_namespace = {}
     for answer in served:
         check_pair(answer)
