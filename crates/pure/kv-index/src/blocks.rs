@@ -4,6 +4,8 @@
 //! from the way to a run's first block to the run, another from names to blocks. A block stays where it is as long as it
 //! is there.
 
+use prefetch_index::prefetch_index;
+
 use crate::{
     directory::{Directory, Fill},
     hash::Seeds,
@@ -77,10 +79,31 @@ impl Blocks {
     /// Where the block that follows `tip` and has this key is.
     #[inline]
     pub(crate) fn after(&self, tip: &Tip, key: u64) -> Place {
-        match self.place_after(tip, key) {
-            Some(id) if self.run(id).is_present(id.at()) => Place::There(id),
-            Some(id) => Place::Left(id),
-            None => Place::Nowhere,
+        let mut place = Place::Nowhere;
+        if !tip.len.is_multiple_of(RUN)
+            && let Some(run) = self.leads_to(tip)
+        {
+            let id = BlockId::new(tip.run, tip.len);
+            match run.keys[tip.len] {
+                there if there == key => return self.kept(id),
+                0 => place = Place::Vacant(id),
+                _ => {}
+            }
+        }
+        let next = tip.and(key);
+        match self.number_of(next.way()) {
+            Some(number) => self.kept(BlockId::new(number, next.len - 1)),
+            None => place,
+        }
+    }
+
+    /// The place of a block whose key is there.
+    #[inline]
+    fn kept(&self, id: BlockId) -> Place {
+        if self.run(id).is_present(id.at()) {
+            Place::There(id)
+        } else {
+            Place::Vacant(id)
         }
     }
 
@@ -103,9 +126,10 @@ impl Blocks {
         tip.len == 0 || self.leads_to(tip).is_some()
     }
 
-    /// Puts in the block that follows `tip` and has this key, and is not there: `left` is the place that is kept for it.
-    pub(crate) fn put(&mut self, tip: &Tip, key: u64, left: Option<BlockId>) -> BlockId {
-        let id = left.unwrap_or_else(|| self.new_place(tip, key));
+    /// Puts in the block that follows `tip` and has this key, and is not there: `vacant` is the place for it, if there is
+    /// one.
+    pub(crate) fn put(&mut self, tip: &Tip, key: u64, vacant: Option<BlockId>) -> BlockId {
+        let id = vacant.unwrap_or_else(|| self.begin(tip.and(key)));
         self.run_mut(id).put(id.at(), key);
         self.len += 1;
         id
@@ -178,26 +202,26 @@ impl Blocks {
         Some(self.numbered(number))
     }
 
-    /// Reads where the search for the run that begins with the last of these blocks begins.
+    /// Asks for the memory where the search for the run that begins with the last of these blocks begins.
     #[inline]
-    pub(crate) fn touch_way(&self, way: &[u64]) -> u64 {
-        self.by_key.touch(self.seeds.way(way))
+    pub(crate) fn prefetch_way(&self, way: &[u64]) {
+        self.by_key.prefetch(self.seeds.way(way));
     }
 
-    /// Reads where the search for a name begins.
+    /// Asks for the memory where the search for a name begins.
     #[inline]
-    pub(crate) fn touch_name(&self, name: u64) -> u64 {
-        self.by_name.touch(self.seeds.name(name))
+    pub(crate) fn prefetch_name(&self, name: u64) {
+        self.by_name.prefetch(self.seeds.name(name));
     }
 
-    /// Reads the block that a name probably leads to, and its name.
+    /// Asks for the block that a name probably leads to, and for its name.
     #[inline]
-    pub(crate) fn touch_named(&self, name: u64) -> u64 {
-        let Some(number) = self.by_name.guess(self.seeds.name(name)) else {
-            return 0;
-        };
-        let run = BlockId::of(number).run() as usize;
-        self.numbered(run as u32).keys[0] ^ self.names[run / CHUNK][run % CHUNK][0]
+    pub(crate) fn prefetch_named(&self, name: u64) {
+        if let Some(number) = self.by_name.guess(self.seeds.name(name)) {
+            let run = BlockId::of(number).run() as usize;
+            self.numbered(run as u32).prefetch();
+            prefetch_index(&self.names[run / CHUNK], run % CHUNK);
+        }
     }
 
     #[inline]
@@ -213,39 +237,18 @@ impl Blocks {
         run.holds(tip.way()).then_some(run)
     }
 
-    /// Where the block that follows `tip` is, or its key.
-    #[inline]
-    fn place_after(&self, tip: &Tip, key: u64) -> Option<BlockId> {
-        if !tip.len.is_multiple_of(RUN)
-            && let Some(run) = self.leads_to(tip)
-            && run.keys[tip.len] == key
-        {
-            return Some(BlockId::new(tip.run, tip.len));
-        }
-        let next = tip.and(key);
-        let number = self.number_of(next.way())?;
-        Some(BlockId::new(number, next.len - 1))
-    }
-
     #[inline]
     fn number_of(&self, way: &[u64]) -> Option<u32> {
         let begins = |number| self.numbered(number).begins(way);
         self.by_key.find(self.seeds.way(way), begins)
     }
 
-    /// A place for a block that follows `tip`.
-    fn new_place(&mut self, tip: &Tip, key: u64) -> BlockId {
-        if !tip.len.is_multiple_of(RUN)
-            && let Some(run) = self.leads_to(tip)
-            && run.keys[tip.len] == 0
-        {
-            return BlockId::new(tip.run, tip.len);
-        }
-        let next = tip.and(key);
+    /// A run of its own for the last block of a chain.
+    fn begin(&mut self, chain: Tip) -> BlockId {
         let number = self.allocate();
-        let id = BlockId::new(number, next.len - 1);
-        *self.run_mut(id) = Run::new(next.way());
-        self.by_key.insert(self.seeds.way(next.way()), number);
+        let id = BlockId::new(number, chain.len - 1);
+        *self.run_mut(id) = Run::new(chain.way());
+        self.by_key.insert(self.seeds.way(chain.way()), number);
         id
     }
 

@@ -5,6 +5,8 @@
 //! whole table lies in the order of its hashes. A search reads one cache line of eight slots, and seldom the next; it
 //! ends at the first larger hash. Growing one segment copies a few thousand slots in order, and no other.
 
+use prefetch_index::prefetch_index;
+
 /// Slots of a line.
 const LINE: usize = 8;
 /// Lines behind the last one that is anybody's home, for what is pushed on from there.
@@ -20,7 +22,7 @@ pub(crate) enum Fill {
     /// One line holds nearly every search.
     Fast = 5,
     /// Now and then a search reads a second one.
-    Dense = 7,
+    Dense = 6,
 }
 
 #[derive(Debug)]
@@ -94,14 +96,12 @@ impl Directory {
         (hits != 0).then(|| id(line.0[hits.trailing_zeros() as usize % LINE]))
     }
 
-    /// Reads where the search for a hash begins, so that the search itself need not wait for memory. What it returns
-    /// means nothing, and is only to be used.
+    /// Asks for the memory where the search for a hash begins, so that the search itself need not wait for it.
     #[inline]
-    pub(crate) fn touch(&self, hash: u64) -> u64 {
+    pub(crate) fn prefetch(&self, hash: u64) {
         let tag = tag(hash);
         let segment = &self.segments[self.segment(tag)];
-        let line = segment.lines.get(segment.home(self.bits, tag));
-        line.map_or(0, |line| line.0[0])
+        prefetch_index(&segment.lines, segment.home(self.bits, tag));
     }
 
     /// Puts in a number that is not there with this hash yet.

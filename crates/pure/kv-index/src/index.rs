@@ -204,9 +204,12 @@ impl Index {
             let busy = self.state.is_busy();
             let (part, behind) = rest.split_at(rest.len().min(most(busy)));
             if busy {
-                self.warm(rank, level, |state, now| match owner {
-                    None => state.warm_for_store(now, *parent, part),
-                    Some(_) => state.warm_behind(done.tip, part),
+                self.prefetch(rank, level, |state, now| match owner {
+                    None => state.prefetch_first(now, *parent, part),
+                    Some(_) => {
+                        state.prefetch_names(part);
+                        state.prefetch_ways(done.tip, part);
+                    }
                 });
             }
             let mut state = self.state.write();
@@ -216,6 +219,9 @@ impl Index {
                 (Ok(now), Some(before)) if now == before => now,
                 (_, Some(_)) => break Some(Refusal::IdentityMismatch),
             };
+            if !busy {
+                state.prefetch_names(part);
+            }
             match parent {
                 Some(parent) if owner.is_none() => match state.parent(now, *parent) {
                     Some(tip) => done.tip = tip,
@@ -227,7 +233,7 @@ impl Index {
             }
             owner = Some(now);
             if !busy {
-                state.warm_behind(done.tip, part);
+                state.prefetch_ways(done.tip, part);
             }
             if state.store(now, part, &mut done) == Err(Stop::OverCapacity) {
                 break Some(Refusal::OverCapacity);
@@ -254,13 +260,13 @@ impl Index {
             let busy = self.state.is_busy();
             let (part, behind) = rest.split_at(rest.len().min(most(busy)));
             if busy {
-                self.warm(rank, level, |state, owner| state.warm_for_remove(owner, part));
+                self.prefetch(rank, level, |state, owner| state.prefetch_removed(owner, part));
             }
             let mut state = self.state.write();
             match state.owner(rank, level) {
                 Ok(owner) => {
                     if !busy {
-                        state.warm_for_remove(owner, part);
+                        state.prefetch_removed(owner, part);
                     }
                     applied.removed += state.remove(owner, part);
                 }
@@ -282,7 +288,7 @@ impl Index {
     }
 
     /// Waits for memory beside other readers, not while they have to wait.
-    fn warm(&self, rank: &RankKey, level: Level, read: impl FnOnce(&State, Owner)) {
+    fn prefetch(&self, rank: &RankKey, level: Level, read: impl FnOnce(&State, Owner)) {
         let state = self.state.read();
         let seat = state.roster.number(rank).and_then(|number| state.held(number));
         if let Some(seat) = seat {

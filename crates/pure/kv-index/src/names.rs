@@ -81,10 +81,11 @@ impl Aliases {
         Some(tables.entry(tables.of_name(level, name)?).block)
     }
 
-    /// Reads where the search for an alias begins.
-    pub(crate) fn touch(&self, level: Level, name: u64) -> u64 {
-        let Some(tables) = &self.0 else { return 0 };
-        tables.by_name.touch(tables.name_hash(level, name))
+    /// Asks for the memory where the search for an alias begins.
+    pub(crate) fn prefetch(&self, level: Level, name: u64) {
+        if let Some(tables) = &self.0 {
+            tables.by_name.prefetch(tables.name_hash(level, name));
+        }
     }
 
     /// The seat, which owns the block, also knows it by the block's own name.

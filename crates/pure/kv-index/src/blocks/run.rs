@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use prefetch_index::prefetch_index;
+
 use crate::sets::{EMPTY, SetId};
 
 /// Blocks of a run.
@@ -66,10 +68,11 @@ impl Run {
         }
     }
 
-    /// Reads both of its lines.
+    /// Asks for the memory of both of its lines.
     #[inline]
-    pub(crate) fn touch_all(&self) -> u64 {
-        self.keys[0] ^ u64::from(self.device[0])
+    pub(crate) fn prefetch(&self) {
+        prefetch_index(self.keys.as_slice(), 0);
+        prefetch_index(self.device.as_slice(), 0);
     }
 
     /// All blocks have these keys and owners, and were of use lately.

@@ -9,7 +9,7 @@ fn tip_of(blocks: &Blocks, prompt: &[u64]) -> Tip {
     prompt.iter().fold(Tip::default(), |mut tip, local| {
         let key = tip.next(&blocks.seeds, *local);
         match blocks.after(&tip, key) {
-            Place::There(id) | Place::Left(id) => {
+            Place::There(id) | Place::Vacant(id) => {
                 tip.go(key, id);
                 tip
             }
@@ -23,7 +23,7 @@ fn find(blocks: &Blocks, prompt: &[u64]) -> Option<BlockId> {
     let tip = tip_of(blocks, before);
     match blocks.after(&tip, tip.next(&blocks.seeds, *last)) {
         Place::There(id) => Some(id),
-        Place::Left(_) | Place::Nowhere => None,
+        Place::Vacant(_) | Place::Nowhere => None,
     }
 }
 
@@ -32,7 +32,7 @@ fn put(blocks: &mut Blocks, prompt: &[u64]) -> Option<BlockId> {
     let tip = tip_of(blocks, before);
     let key = tip.next(&blocks.seeds, *last);
     let place = blocks.after(&tip, key);
-    Some(blocks.put(&tip, key, place.left()))
+    Some(blocks.put(&tip, key, place.vacant()))
 }
 
 /// Prompts that part ways everywhere, over three runs.

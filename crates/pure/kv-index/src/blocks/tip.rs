@@ -38,17 +38,18 @@ impl BlockId {
 pub(crate) enum Place {
     /// It is there.
     There(BlockId),
-    /// It is not, but blocks behind it are, and its place is kept.
-    Left(BlockId),
+    /// It is not, and its place is vacant: in the run of the block before it, or kept since blocks behind it are there.
+    Vacant(BlockId),
+    /// It is not, and would begin a run.
     Nowhere,
 }
 
 impl Place {
-    /// The place that is kept for it.
+    /// The place for it, where it is not there and there is one.
     #[inline]
-    pub(crate) const fn left(self) -> Option<BlockId> {
+    pub(crate) const fn vacant(self) -> Option<BlockId> {
         match self {
-            Self::Left(id) => Some(id),
+            Self::Vacant(id) => Some(id),
             Self::There(_) | Self::Nowhere => None,
         }
     }

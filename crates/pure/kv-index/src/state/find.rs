@@ -1,6 +1,6 @@
 //! Lookups.
 
-use std::hint::black_box;
+use prefetch_index::prefetch_index;
 
 use super::{Owner, State};
 use crate::{
@@ -36,8 +36,9 @@ impl Part {
     /// The first part of a prompt.
     pub(crate) fn first(seeds: &Seeds, hashes: &[u64]) -> Self {
         let some = hashes.get(..AHEAD).unwrap_or(hashes);
-        // Nothing but loads, which depend on nothing: as many as the processor can have under way are.
-        black_box(some.iter().step_by(HASHES).fold(0, |seen, hash| seen ^ hash));
+        for at in (0..some.len()).step_by(HASHES) {
+            prefetch_index(some, at);
+        }
         Self::behind(seeds, &[0; RUN], some)
     }
 
@@ -93,20 +94,15 @@ impl State {
         let count = part.blocks;
         let ways = part.ways.get(..count.div_ceil(RUN)).unwrap_or(&part.ways);
         let mut runs = [None; AHEAD / RUN];
-        // Nothing but loads, which depend on nothing: as many as the processor can have under way are.
-        let mut seen = 0;
         for way in ways {
-            seen ^= self.blocks.touch_way(&way[..1]);
+            self.blocks.prefetch_way(&way[..1]);
         }
-        black_box(seen);
         for (way, run) in ways.iter().zip(&mut runs) {
             *run = self.blocks.guess(way[0]);
+            if let Some(run) = run {
+                run.prefetch();
+            }
         }
-        let mut seen = 0;
-        for run in runs.iter().flatten() {
-            seen ^= run.touch_all();
-        }
-        black_box(seen);
         let mut left = count;
         for (way, run) in ways.iter().zip(runs) {
             let first = &way[..1];

@@ -1,7 +1,5 @@
 //! Removing blocks.
 
-use std::hint::black_box;
-
 use super::{Owner, State};
 
 impl State {
@@ -18,21 +16,15 @@ impl State {
         removed
     }
 
-    /// Asks for all memory first, so that the misses overlap.
-    pub(crate) fn warm_for_remove(&self, owner: Owner, names: &[u64]) {
-        let mut seen = 0;
-        for name in names {
-            seen ^= self.blocks.touch_name(*name);
-        }
+    /// Asks for all memory first, so that the waits overlap.
+    pub(crate) fn prefetch_removed(&self, owner: Owner, names: &[u64]) {
         let aliases = &self.seats.get(owner.seat).aliases;
-        if !aliases.is_empty() {
-            for name in names {
-                seen ^= aliases.touch(owner.level, *name);
-            }
+        for name in names {
+            self.blocks.prefetch_name(*name);
+            aliases.prefetch(owner.level, *name);
         }
         for name in names {
-            seen ^= self.blocks.touch_named(*name);
+            self.blocks.prefetch_named(*name);
         }
-        black_box(seen);
     }
 }

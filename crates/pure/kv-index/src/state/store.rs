@@ -1,7 +1,5 @@
 //! Storing blocks.
 
-use std::hint::black_box;
-
 use continuum_wire::router_event::Block as Stored;
 
 use super::{Owner, State};
@@ -60,29 +58,34 @@ impl State {
         Ok(())
     }
 
-    /// Asks for all memory of the first blocks, so that the misses overlap.
-    pub(crate) fn warm_for_store(&self, owner: Owner, parent: Option<u64>, blocks: &[Stored]) {
+    /// Asks for the memory of the first blocks of an event, so that the waits overlap.
+    pub(crate) fn prefetch_first(&self, owner: Owner, parent: Option<u64>, blocks: &[Stored]) {
+        self.prefetch_names(blocks);
         let tip = match parent {
             None => Some(Tip::default()),
             Some(name) => self.parent(owner, name),
         };
         if let Some(tip) = tip {
-            self.warm_behind(tip, blocks);
+            self.prefetch_ways(tip, blocks);
         }
     }
 
-    /// The same for blocks behind `tip`.
-    pub(crate) fn warm_behind(&self, mut tip: Tip, blocks: &[Stored]) {
-        let mut seen = 0;
+    /// Asks for the memory of what these blocks are called.
+    pub(crate) fn prefetch_names(&self, blocks: &[Stored]) {
+        for block in blocks {
+            self.blocks.prefetch_name(block.hash);
+        }
+    }
+
+    /// Asks for the memory of where blocks behind `tip` are looked for.
+    pub(crate) fn prefetch_ways(&self, mut tip: Tip, blocks: &[Stored]) {
         for (number, block) in blocks.iter().enumerate() {
-            seen ^= self.blocks.touch_name(block.hash);
             tip = tip.and(tip.next(&self.seeds, block.tokens));
             // A run begins here, or the way parts from what is there.
             if tip.way().len() == 1 || number == 0 {
-                seen ^= self.blocks.touch_way(tip.way());
+                self.blocks.prefetch_way(tip.way());
             }
         }
-        black_box(seen);
     }
 
     /// Stores the block with this key behind `tip`, which goes on to it. True when the owner did not own it before.
@@ -134,7 +137,7 @@ impl State {
                 self.own_with_room(id, owner)?;
                 (id, false)
             }
-            Place::Left(_) | Place::Nowhere => (self.put_in(tip, key, place, owner)?, false),
+            Place::Vacant(_) | Place::Nowhere => (self.put_in(tip, key, place, owner)?, false),
         };
         tip.go(key, id);
         let free = if self.evicted == before {
@@ -179,7 +182,7 @@ impl State {
         if self.evicted != before {
             place = self.blocks.after(tip, key);
         }
-        let id = self.blocks.put(tip, key, place.left());
+        let id = self.blocks.put(tip, key, place.vacant());
         self.own(id, owner);
         Ok(id)
     }
