@@ -114,10 +114,14 @@ def ask(client, url, messages, most):
 
 
 class Work:
-    """Closed-loop clients: each takes the conversation that has waited longest, asks its next question, and puts it back."""
+    """Closed-loop clients: each takes the conversation that has waited longest, asks its next question, and puts it back.
+
+    So many conversations are under way at once; one that ends makes room for a new one.
+    """
 
     def __init__(self, shape, seed, urls):
-        self.waiting = conversations(shape, seed)
+        all_of_them = conversations(shape, seed)
+        self.waiting, self.rest = all_of_them[: shape.at_once], all_of_them[shape.at_once :]
         self.shape, self.urls = shape, urls
         self.first, self.blocks, self.refused, self.asked = [], 0, 0, 0
         self._lock = threading.Lock()
@@ -156,6 +160,8 @@ class Work:
                         self.refused += 1
                     if talk.questions:
                         self.waiting.append(talk)
+                    elif self.rest:
+                        self.waiting.append(self.rest.pop(0))
 
 
 def cpu_seconds(process):

@@ -11,7 +11,8 @@ class Shape:
     """How much is asked. Lengths in words, which are about two tokens each."""
 
     systems: int = 8
-    conversations: int = 43
+    conversations: int = 172
+    at_once: int = 43
     turns: int = 6
     system_words: int = 200
     question_words: int = 120

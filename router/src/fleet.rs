@@ -15,7 +15,7 @@ use std::{
 use arc_swap::{ArcSwap, Guard};
 use continuum_config::{Config, model::Load};
 use continuum_discovery::{Discovery, Pushed, Status};
-use continuum_events::{StoreSink, supervisor};
+use continuum_events::{Settings, StoreSink, supervisor};
 use continuum_fleet::{ids::Graph, view::FleetView};
 use continuum_routing::{
     Millis,
@@ -42,7 +42,7 @@ pub struct Fleet {
     over_capacity: Arc<AtomicUsize>,
     moved: Arc<Moved>,
     subscriptions: supervisor::Handle,
-    load_settings: watch::Sender<supervisor::Settings>,
+    load_settings: watch::Sender<Settings>,
     max_ranks: watch::Sender<usize>,
     clock: Clock,
 }
@@ -67,7 +67,7 @@ impl Fleet {
         let discovery = Discovery::spawn_with(spawner, config.clone(), registry, Some(pushed))?;
         let table = Arc::new(ArcSwap::from_pointee(Table::new(rand::random())));
         let followed = Arc::<Cell<FleetView>>::default();
-        let (load_settings, settings) = watch::channel(supervisor::Settings::from(&load));
+        let (load_settings, settings) = watch::channel(Settings::from(&load));
         let metrics = continuum_events::metrics::Metrics::new()?;
         metrics.register(registry)?;
         let subscriptions = supervisor::spawn(
@@ -173,7 +173,7 @@ impl Fleet {
 
     /// Takes over new load settings; what the store holds stays.
     pub fn reload(&self, config: &Config) {
-        let next = supervisor::Settings::from(&config.dynamo.load);
+        let next = Settings::from(&config.dynamo.load);
         self.load_settings.send_if_modified(|now| {
             let changed = *now != next;
             *now = next;

@@ -101,7 +101,7 @@ impl Prompts {
         let metrics = continuum_prompt::Metrics::new()?;
         metrics.register(registry)?;
         let (settings, wanted) = watch::channel(settings(config));
-        let in_flight = Arc::new(InFlight::default());
+        let in_flight = Arc::new(InFlight::seeded(rand::random()));
         spawner.essential("ranks of open requests", {
             let (in_flight, view, wanted) = (in_flight.clone(), view.clone(), wanted.clone());
             |stop| async move {

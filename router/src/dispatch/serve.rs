@@ -23,6 +23,7 @@ use super::{
 use crate::{
     backends::{Backend, Set, Tried},
     error::{BackPressure, Error},
+    ingress::strip::X_REQUEST_ID,
 };
 
 /// A request to be answered by somebody.
@@ -36,6 +37,14 @@ pub struct Ask {
     pub buffered: bool,
     /// When the request arrived.
     pub started: Instant,
+}
+
+impl Ask {
+    /// The id of the request, for the log.
+    fn request_id(&self) -> &str {
+        let id = self.outbound.headers.get(X_REQUEST_ID);
+        id.and_then(|id| id.to_str().ok()).unwrap_or_default()
+    }
 }
 
 /// What the fleet view says of a pin, at the moment of asking.
@@ -155,7 +164,7 @@ pub async fn instead<P>(
             ..served
         }),
         Err(error) => {
-            tracing::debug!(%error, "fallback failed");
+            tracing::debug!(%error, request_id = ask.request_id(), "fallback failed");
             Err(failed)
         }
     }
@@ -246,7 +255,10 @@ async fn in_pool<P: Pins>(
             }
             Came::Refused(refused) => refused,
         };
-        tracing::debug!(backend = %replica.name(), meaning = ?refused.means, status = ?refused.status, "pinned request refused");
+        tracing::debug!(
+            request_id = ask.request_id(), backend = %replica.name(), meaning = ?refused.means, status = ?refused.status,
+            "pinned request refused"
+        );
         first_status = first_status.or(refused.status);
         match attempts.next(refused.means, pool.budget(), now_secs()) {
             Step::OtherReplica => {

@@ -26,8 +26,8 @@ use crate::{
     family::{Family, Relay},
     limits::BLOCK_EVENTS_STALE_AFTER,
     metrics::{BlockMetrics, Lines},
+    settings::{BlockSettings, Settings},
     subscription::Session,
-    supervisor::{BlockSettings, Settings},
 };
 
 /// The index that block events fill, if they are wanted.

@@ -23,7 +23,7 @@ use crate::{
     sink::LoadSink,
 };
 
-pub(crate) use self::sets::{Subjects, sets};
+pub(crate) use self::sets::{Sets, Subjects, sets};
 
 mod sets;
 

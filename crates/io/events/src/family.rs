@@ -12,9 +12,9 @@ use crate::{
     broker::{Coverage, Group, Subjects},
     client::Handler,
     metrics::{Lines, Metrics},
+    settings::Settings,
     sink::LoadSink,
     subscription::{self, Session},
-    supervisor::Settings,
 };
 
 /// One topic: where its messages go, and what follows from the view besides subscriptions.

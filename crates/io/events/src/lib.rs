@@ -25,6 +25,7 @@ mod broker;
 mod family;
 mod outages;
 mod sequence;
+mod settings;
 mod subscription;
 #[cfg(test)]
 mod testing;
@@ -32,6 +33,7 @@ mod testing;
 pub use blocks::Filled;
 pub use connector::Connector;
 pub use metrics::{BlockMetrics, Metrics, Outcome};
+pub use settings::{BlockSettings, Settings};
 pub use sink::{LoadSink, StoreSink};
 pub use status::{Row, State, Via};
-pub use supervisor::{BlockSettings, Handle, Settings, spawn, spawn_blocks};
+pub use supervisor::{Handle, spawn, spawn_blocks};

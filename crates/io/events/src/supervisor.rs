@@ -5,12 +5,11 @@ use std::{
     sync::Arc,
 };
 
-use continuum_config::model::{Dynamo, KvLimits, Load, Transport as Reach};
+use continuum_config::model::Transport as Reach;
 use continuum_fleet::{
     ids::PublisherId,
     view::{FleetView, Publisher, PublisherKey, Topic, Transport},
 };
-use continuum_kv_index::Caps;
 use continuum_runtime::{
     cell::Cell,
     tasks::{Spawner, Task, TaskError},
@@ -26,107 +25,18 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     beyond::Beyond,
     blocks::{Blocks, Filled},
-    broker::{self, Subjects},
+    broker::{self, Sets, Subjects},
     client::Topics,
     connector::{Connector, Direct, Target},
     family::{Family, LoadSamples, Relay as _, Relayed},
     limits::STOP_GRACE,
     metrics::{BlockMetrics, Metrics},
     outages::Outages,
+    settings::Settings,
     sink::LoadSink,
     status::{Board, Key, Mark, Row, State, Via},
     subscription::{self, Line, Session},
 };
-
-/// What the operator decides. A change takes effect without touching what the store holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// How publishers are reached.
-    pub reach: Reach,
-    /// Networks that endpoints must lie in; empty allows all.
-    pub allowed: Arc<[IpNet]>,
-    /// Most subscriptions at a time; the lowest publisher ids come first.
-    pub max_subscriptions: usize,
-    /// XPUB endpoints of brokers that no record names, `tcp://host:port`.
-    pub xpub_endpoints: Arc<[Arc<str>]>,
-    /// Nothing is subscribed to while this is off.
-    pub enabled: bool,
-    /// What matters to subscriptions to block events.
-    pub blocks: BlockSettings,
-}
-
-/// What the operator decides of block events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockSettings {
-    /// Longest payload of a message, in bytes.
-    pub payload: usize,
-    /// What the messages of all connections may hold together, in bytes.
-    pub budget: usize,
-    /// Cursors of one subscription.
-    pub cursors: usize,
-    /// Caps of the index.
-    pub caps: Caps,
-}
-
-impl Default for BlockSettings {
-    fn default() -> Self {
-        Self::from(&KvLimits::default())
-    }
-}
-
-impl From<&KvLimits> for BlockSettings {
-    fn from(limits: &KvLimits) -> Self {
-        let wide = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        let count = |number: u32| wide(u64::from(number));
-        Self {
-            payload: wide(limits.max_frame_bytes),
-            budget: wide(limits.event_bytes_budget),
-            cursors: count(limits.max_cursors_per_subscription),
-            caps: Caps {
-                blocks: count(limits.max_index_blocks),
-                blocks_per_rank: count(limits.max_blocks_per_rank),
-                ownerships: count(limits.max_index_ownerships),
-                ranks: count(limits.max_owners_per_node),
-            },
-        }
-    }
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self::from(&Load::default())
-    }
-}
-
-impl From<&Load> for Settings {
-    fn from(load: &Load) -> Self {
-        Self {
-            reach: load.transport,
-            allowed: load.direct_allow_cidrs.clone().into(),
-            max_subscriptions: usize::try_from(load.max_subscriptions).unwrap_or(usize::MAX),
-            xpub_endpoints: load
-                .zmq_broker
-                .xpub_endpoints
-                .iter()
-                .map(|e| e.to_string().into())
-                .collect(),
-            enabled: true,
-            blocks: BlockSettings::default(),
-        }
-    }
-}
-
-impl Settings {
-    /// Of subscriptions to block events: the ways of the load subscriptions, with limits of their own.
-    #[must_use]
-    pub fn of_blocks(dynamo: &Dynamo) -> Self {
-        Self {
-            enabled: dynamo.enabled && dynamo.kv.enabled,
-            blocks: BlockSettings::from(&dynamo.kv.limits),
-            ..Self::from(&dynamo.load)
-        }
-    }
-}
 
 /// A look at the supervisor's work.
 #[derive(Clone, Debug)]
@@ -196,6 +106,58 @@ struct Supervisor<F: Family> {
     groups: BTreeMap<BTreeSet<Arc<str>>, Running<F::Relay>>,
 }
 
+type Admitted<'a> = BTreeMap<PublisherId, &'a Arc<Publisher>>;
+
+/// What a view and the settings ask for.
+struct Wanted<'a> {
+    admitted: Admitted<'a>,
+    /// Beyond the cap, or there is no way to them.
+    beyond: Admitted<'a>,
+    groups: Sets,
+    /// What caps keep out.
+    out: Beyond,
+}
+
+impl<'a> Wanted<'a> {
+    fn of(view: &'a FleetView, topic: Topic, settings: &Settings, reachable: bool) -> Self {
+        let key = |id| PublisherKey {
+            topic,
+            id: PublisherId::new(id),
+        };
+        let all = || {
+            let publishers = view.publishers.range(key(0)..=key(u64::MAX));
+            publishers
+                .map(|(_, publisher)| publisher)
+                .filter(|_| settings.enabled)
+        };
+        let (groups, mut out) = if settings.enabled {
+            broker::sets(view, topic, all(), settings)
+        } else {
+            Default::default()
+        };
+        let lines: usize = groups.keys().map(BTreeSet::len).sum();
+        let room = if reachable {
+            settings.max_subscriptions.saturating_sub(lines)
+        } else {
+            0
+        };
+        let mut direct = all()
+            .filter(|publisher| matches!(publisher.transport, Transport::Zmq { .. }))
+            .map(|publisher| (publisher.key.id, publisher));
+        let admitted = direct.by_ref().take(room).collect();
+        let beyond: Admitted<'_> = direct.collect();
+        if reachable {
+            out.publishers = beyond.len();
+        }
+        Self {
+            admitted,
+            beyond,
+            groups,
+            out,
+        }
+    }
+}
+
 /// The connector in force and the settings that it was made of.
 struct Way {
     reach: Reach,
@@ -263,61 +225,38 @@ impl<F: Family> Supervisor<F> {
 
     async fn reconcile(&mut self, view: &FleetView, settings: &Settings) {
         let connector = self.connector_for(settings).await;
-        let first = PublisherKey {
-            topic: F::TOPIC,
-            id: PublisherId::new(0),
-        };
-        let last = PublisherKey {
-            topic: F::TOPIC,
-            id: PublisherId::new(u64::MAX),
-        };
-        let all = || {
-            view.publishers
-                .range(first..=last)
-                .map(|(_, publisher)| publisher)
-                .filter(|_| settings.enabled)
-        };
-        let (groups, mut out) = if settings.enabled {
-            broker::sets(view, F::TOPIC, all(), settings)
-        } else {
-            Default::default()
-        };
-        let lines: usize = groups.keys().map(BTreeSet::len).sum();
-        let room = match connector {
-            Some(_) => settings.max_subscriptions.saturating_sub(lines),
-            None => 0,
-        };
-        let mut direct = all().filter(|publisher| matches!(publisher.transport, Transport::Zmq { .. }));
-        let admitted: BTreeMap<_, _> = direct.by_ref().take(room).map(|p| (p.key.id, p)).collect();
-        let beyond: BTreeMap<_, _> = direct.map(|p| (p.key.id, p)).collect();
-
-        if connector.is_some() {
-            out.publishers = beyond.len();
+        let wanted = Wanted::of(view, F::TOPIC, settings, connector.is_some());
+        let lines = self.family.lines();
+        wanted
+            .out
+            .complain(self.beyond, settings.max_subscriptions, F::TOPIC, lines);
+        self.beyond = wanted.out;
+        self.end_others(&wanted).await;
+        self.hold_back(&wanted.beyond, settings.reach);
+        let Some(connector) = connector else { return };
+        for (id, publisher) in wanted.admitted {
+            if !self.publishers.contains_key(&id)
+                && let Some(task) = self.subscribe(publisher, settings, &connector)
+            {
+                self.publishers.insert(id, (Arc::clone(publisher), task));
+            }
         }
-        out.complain(
-            self.beyond,
-            settings.max_subscriptions,
-            F::TOPIC,
-            self.family.lines(),
-        );
-        self.beyond = out;
-
-        let (mut stopping, mut ended) = (Vec::new(), Vec::new());
-        let gone = |id: &PublisherId, publisher: &Arc<Publisher>| {
-            admitted
-                .get(id)
-                .is_none_or(|wanted| !same_line(wanted, publisher))
-        };
-        for (_, (_, task)) in self
-            .publishers
-            .extract_if(.., |id, (publisher, _)| gone(id, publisher))
-        {
-            stopping.push(task);
+        for (endpoints, subjects) in wanted.groups {
+            self.ask(endpoints, subjects, settings, &connector);
         }
-        for (_, running) in self
-            .groups
-            .extract_if(.., |endpoints, _| !groups.contains_key(endpoints))
-        {
+    }
+
+    /// Ends what is wanted no more, or otherwise.
+    async fn end_others(&mut self, wanted: &Wanted<'_>) {
+        let gone = |id: &PublisherId, (publisher, _): &mut (Arc<Publisher>, Task)| {
+            let wanted = wanted.admitted.get(id);
+            wanted.is_none_or(|wanted| !same_line(wanted, publisher))
+        };
+        let publishers = self.publishers.extract_if(.., gone);
+        let mut stopping: Vec<_> = publishers.map(|(_, (_, task))| task).collect();
+        let mut ended = Vec::new();
+        let others = |endpoints: &BTreeSet<_>, _: &mut _| !wanted.groups.contains_key(endpoints);
+        for (_, running) in self.groups.extract_if(.., others) {
             stopping.extend(running.tasks);
             ended.push(running.relay);
         }
@@ -325,32 +264,24 @@ impl<F: Family> Supervisor<F> {
         for relay in ended {
             relay.end();
         }
+    }
 
+    /// Shows the publishers that wait for a subscription, and those alone.
+    fn hold_back(&mut self, beyond: &Admitted<'_>, reach: Reach) {
         self.pending
             .retain(|id, (publisher, _)| beyond.get(id).is_some_and(|wanted| same_line(wanted, publisher)));
         for (id, publisher) in beyond {
             let board = &self.board;
-            self.pending.entry(id).or_insert_with(|| {
-                let row = row(publisher, State::Pending, via_of(settings.reach));
-                (Arc::clone(publisher), board.enter(Key::Publisher(id), row))
+            self.pending.entry(*id).or_insert_with(|| {
+                let row = row(publisher, State::Pending, via_of(reach));
+                (Arc::clone(publisher), board.enter(Key::Publisher(*id), row))
             });
-        }
-        let Some(connector) = connector else { return };
-        for (id, publisher) in admitted {
-            if !self.publishers.contains_key(&id)
-                && let Some(task) = self.subscribe(publisher, settings, &connector)
-            {
-                self.publishers.insert(id, (Arc::clone(publisher), task));
-            }
-        }
-        for (endpoints, subjects) in groups {
-            self.ask(endpoints, subjects, settings, &connector);
         }
     }
 
     /// The connector of these settings. When it changes, every connection of the old one ends first.
     async fn connector_for(&mut self, settings: &Settings) -> Option<Arc<dyn Connector>> {
-        let limits = limits_of::<F>(settings);
+        let limits = settings.limits(F::TOPIC);
         if let Some(way) = &self.way
             && way.reach == settings.reach
             && way.allowed == settings.allowed
@@ -382,7 +313,7 @@ impl<F: Family> Supervisor<F> {
             return None;
         };
         let id = publisher.key.id;
-        let limits = limits_of::<F>(settings);
+        let limits = settings.limits(F::TOPIC);
         let target = Target {
             family: F::TOPIC,
             namespace: Some(publisher.namespace.clone()),
@@ -420,7 +351,7 @@ impl<F: Family> Supervisor<F> {
             });
             return;
         }
-        let limits = limits_of::<F>(settings);
+        let limits = settings.limits(F::TOPIC);
         let relay = Arc::new(self.family.relay(limits));
         relay.ask(subjects);
         let asked = watch::Sender::new(topics);
@@ -478,14 +409,6 @@ impl<F: Family> Supervisor<F> {
         for relay in relays {
             relay.end();
         }
-    }
-}
-
-/// What one message of a family may be.
-const fn limits_of<F: Family>(settings: &Settings) -> Limits {
-    match F::TOPIC {
-        Topic::KvMetrics => Limits::KV_METRICS,
-        Topic::KvEvents => Limits::kv_events(settings.blocks.payload),
     }
 }
 

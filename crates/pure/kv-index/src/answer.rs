@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    RankKey,
+    RankKey, RankRef,
     seats::{Roster, nobody},
     sets::SetId,
 };
@@ -70,8 +70,8 @@ impl Matches {
 
     /// What a rank holds of the prompt; nothing for a rank that is not known.
     #[must_use]
-    pub fn of(&self, key: &RankKey) -> Overlap {
-        let number = self.roster.number(key);
+    pub fn of<'k>(&self, rank: impl Into<RankRef<'k>>) -> Overlap {
+        let number = self.roster.number(rank);
         number.map_or_else(Overlap::default, |number| self.at(usize::from(number)))
     }
 

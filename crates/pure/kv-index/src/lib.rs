@@ -25,6 +25,7 @@ pub use intake::{Cursors, Intake, Outcome, Tally, Unscored, unscored};
 pub use limits::Caps;
 
 use continuum_fleet::ids::WorkerKey;
+use hashbrown::Equivalent;
 
 /// A data-parallel rank of a worker: what holds blocks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,4 +34,29 @@ pub struct RankKey {
     pub worker: WorkerKey,
     /// Its global data-parallel rank.
     pub rank: u32,
+}
+
+/// The same, borrowed: to look a rank up costs no count of who shares its namespace.
+#[derive(Clone, Copy, Debug, Hash)]
+pub struct RankRef<'a> {
+    /// The worker.
+    pub worker: &'a WorkerKey,
+    /// Its global data-parallel rank.
+    pub rank: u32,
+}
+
+impl<'a> From<&'a RankKey> for RankRef<'a> {
+    fn from(key: &'a RankKey) -> Self {
+        Self {
+            worker: &key.worker,
+            rank: key.rank,
+        }
+    }
+}
+
+/// Both have the same hash, since it is that of the same fields in the same order.
+impl Equivalent<RankKey> for RankRef<'_> {
+    fn equivalent(&self, key: &RankKey) -> bool {
+        self.rank == key.rank && *self.worker == key.worker
+    }
 }

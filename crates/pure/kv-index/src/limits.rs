@@ -1,6 +1,6 @@
 //! Every limit of the index, with its unit and its reason.
 
-/// Different blocks in the index: half a prompt of 64 million tokens at 64 tokens a block, in about 50 MiB.
+/// Different blocks in the index: 64 million tokens at 64 tokens a block, in about 50 MiB.
 pub const MAX_INDEX_BLOCKS: usize = 1_048_576;
 
 /// Blocks of one rank in one tier: a quarter of the index, so that no rank can fill it alone.

@@ -3,14 +3,12 @@
 //! Blocks name their owners by seats. A rank whose content is forgotten gets another seat, at once and at no cost; what
 //! still names the old one is swept away later, and until then means nobody.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 
-use crate::{Caps, RankKey, limits::MAX_OLD_SEATS, names::Aliases};
+use crate::{Caps, RankKey, RankRef, limits::MAX_OLD_SEATS, names::Aliases};
 
 /// Where blocks lie, from the fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,8 +42,8 @@ impl Roster {
     }
 
     #[inline]
-    pub(crate) fn number(&self, key: &RankKey) -> Option<u16> {
-        self.numbers.get(key).copied()
+    pub(crate) fn number<'k>(&self, rank: impl Into<RankRef<'k>>) -> Option<u16> {
+        self.numbers.get(&rank.into()).copied()
     }
 
     pub(crate) fn key(&self, number: usize) -> Option<&RankKey> {

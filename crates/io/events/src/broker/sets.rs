@@ -15,7 +15,7 @@ use continuum_wire::subject::Scope;
 use crate::{
     beyond::Beyond,
     limits::{MAX_BROKER_ENDPOINTS, MAX_BROKER_SUBJECTS},
-    supervisor::Settings,
+    settings::Settings,
 };
 
 /// Full subjects and the namespace of each.

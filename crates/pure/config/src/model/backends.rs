@@ -230,7 +230,8 @@ pub struct TimeoutOverrides {
 pub struct DisaggregatedServing {
     /// On by default when a shim pool is configured (`dynamo.shim`), off otherwise.
     pub enabled: Option<bool>,
-    /// When the fleet cannot serve a request: send it, unpinned, to another backend that serves the model and
-    /// is no shim replica. Off: the failure is answered.
+    /// When no workers can be chosen for a request, or those that were failed: send it, unpinned, to another backend that
+    /// serves the model and is no shim replica. Off: the failure is answered. Timeouts, back-pressure (429, 503) and
+    /// `disaggregated_prefill_decode_unavailable` are answered in any case.
     pub fallback_to_unified: bool,
 }

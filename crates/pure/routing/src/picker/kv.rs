@@ -7,9 +7,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use continuum_fleet::view::{Blocks, Worker};
-use continuum_kv_index::{Matches, Overlap, RankKey};
+use continuum_kv_index::{Matches, Overlap, RankRef};
 
-pub use self::in_flight::{Entry, InFlight, InUse};
+pub use self::in_flight::{Entry, InFlight, InUse, RankInUse};
 
 pub(super) mod choose;
 mod cost;
@@ -41,16 +41,17 @@ pub struct Held {
 }
 
 impl Held {
-    /// What a rank holds in its caches, by its events or by what it has read.
-    fn overlap(&self, rank: &RankKey) -> Overlap {
-        let (told, read) = (self.cached.of(rank), self.in_flight.read(rank));
-        if read > told.total() {
-            return Overlap {
-                device: read,
-                ..Overlap::default()
-            };
+    /// What a rank holds in its caches, by its events or by what it has read; and blocks that open requests hold there.
+    fn on(&self, rank: RankRef<'_>) -> (Overlap, u32) {
+        let (told, in_use) = (self.cached.of(rank), self.in_flight.of(rank));
+        if in_use.read <= told.total() {
+            return (told, in_use.open);
         }
-        told
+        let read = Overlap {
+            device: in_use.read,
+            ..Overlap::default()
+        };
+        (read, in_use.open)
     }
 }
 

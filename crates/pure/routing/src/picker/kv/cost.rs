@@ -1,6 +1,6 @@
 //! Costs in blocks: what a rank would have to compute for a prompt, and what is in front of it.
 
-use continuum_kv_index::{Overlap, RankKey};
+use continuum_kv_index::{Overlap, RankRef};
 
 use super::{Bypass, BypassPolicy, Credit, Prompt, Settings};
 use crate::picker::group::{Candidate, Group};
@@ -25,15 +25,16 @@ impl Known {
     /// Of a candidate. A rank whose block size was not hashed holds nothing that is known.
     pub(super) fn of(prompt: &Prompt<'_>, group: &Group, candidate: &Candidate) -> Self {
         let size = u64::from(candidate.block_size.max(1));
-        let key = group.worker(candidate).map(|worker| RankKey {
-            worker: worker.key.clone(),
-            rank: candidate.rank,
-        });
         let (mut overlap, mut open) = (Overlap::default(), 0);
-        if let Some(key) = &key {
+        if let Some(worker) = group.worker(candidate) {
+            let rank = RankRef {
+                worker: &worker.key,
+                rank: candidate.rank,
+            };
             for held in prompt.held(candidate.block_size) {
-                overlap = longer(overlap, held.overlap(key));
-                open = held.in_flight.of(key).max(open);
+                let (cached, in_use) = held.on(rank);
+                overlap = longer(overlap, cached);
+                open = in_use.max(open);
             }
         }
         let Settings {

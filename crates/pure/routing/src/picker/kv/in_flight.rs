@@ -4,12 +4,13 @@
 //! Where a rank's events do not tell all that it caches, a prompt that it has read is remembered for a while.
 
 use std::{
-    collections::{HashMap, VecDeque},
-    hash::{BuildHasherDefault, DefaultHasher},
+    collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use continuum_kv_index::RankKey;
+use continuum_kv_index::{RankKey, RankRef};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 
 use self::tree::{Node, Number, Tree};
 use crate::{
@@ -80,9 +81,31 @@ struct State {
     read_blocks: usize,
 }
 
-type Roster = HashMap<RankKey, Holder, BuildHasherDefault<DefaultHasher>>;
+type Roster = HashMap<RankKey, Holder, FixedState>;
+
+/// What is known of one rank and a prompt, in blocks from the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RankInUse {
+    /// In use by open requests.
+    pub open: u32,
+    /// Read lately, if that is remembered.
+    pub read: u32,
+}
 
 impl InFlight {
+    /// None are open. Who does not know `seed`, a random number, cannot make ranks collide.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        let roster = Arc::new(Roster::with_hasher(FixedState::with_seed(seed)));
+        let state = State {
+            roster,
+            ..State::default()
+        };
+        Self {
+            state: Mutex::new(state),
+        }
+    }
+
     /// Takes over which ranks exist, in order. Entries of others count no more.
     pub fn set_live(&self, live: &[RankKey]) {
         let mut state = self.lock();
@@ -95,7 +118,8 @@ impl InFlight {
             });
             (key.clone(), number)
         };
-        let fresh: Roster = live.iter().map(number).collect();
+        let mut fresh = Roster::with_hasher(roster.hasher().clone());
+        fresh.extend(live.iter().map(number));
         let before = std::mem::replace(roster, Arc::new(fresh));
         drop(state);
         drop(before);
@@ -170,29 +194,29 @@ impl Entry {
 }
 
 impl InUse {
-    /// Blocks from the beginning of the prompt that are in use on a rank.
+    /// What is known of a rank.
     #[must_use]
-    pub fn of(&self, rank: &RankKey) -> u32 {
-        self.held_by(rank, Holder::open)
-    }
-
-    /// Blocks from the beginning of the prompt that a rank has read lately, if that is remembered.
-    #[must_use]
-    pub fn read(&self, rank: &RankKey) -> u32 {
-        self.held_by(rank, Holder::read)
-    }
-
-    fn held_by(&self, rank: &RankKey, which: fn(Holder) -> Number) -> u32 {
+    pub fn of<'k>(&self, rank: impl Into<RankRef<'k>>) -> RankInUse {
         if self.found.is_empty() {
-            return 0;
+            return RankInUse::default();
         }
-        let found = self.roster.get(rank).and_then(|holder| {
-            let at = self
-                .found
-                .binary_search_by_key(&which(*holder), |(number, _)| *number);
-            self.found.get(at.ok()?)
-        });
-        found.map_or(0, |(_, blocks)| *blocks)
+        self.roster
+            .get(&rank.into())
+            .map_or_else(RankInUse::default, |holder| self.held(*holder))
+    }
+
+    fn held(&self, holder: Holder) -> RankInUse {
+        // Both numbers of a rank are neighbours.
+        let from = self.found.partition_point(|(number, _)| *number < holder.open());
+        let mut held = RankInUse::default();
+        for (number, blocks) in self.found.iter().skip(from).take(2) {
+            if *number == holder.open() {
+                held.open = *blocks;
+            } else if *number == holder.read() {
+                held.read = *blocks;
+            }
+        }
+        held
     }
 }
 
@@ -231,14 +255,14 @@ mod tests {
         let long = all.enter(&a, &[1, 2, 3, 4]);
         let other = all.enter(&a, &[1, 2, 9]);
         let there = all.enter(&b, &[1]);
-        assert_eq!(all.find(&[1, 2, 3, 4, 5], NOW).of(&a), 4);
-        assert_eq!(all.find(&[1, 2, 9], NOW).of(&a), 3);
-        assert_eq!(all.find(&[1, 2, 3], NOW).of(&b), 1);
+        assert_eq!(all.find(&[1, 2, 3, 4, 5], NOW).of(&a).open, 4);
+        assert_eq!(all.find(&[1, 2, 9], NOW).of(&a).open, 3);
+        assert_eq!(all.find(&[1, 2, 3], NOW).of(&b).open, 1);
         drop(long);
-        assert_eq!(all.find(&[1, 2, 3, 4, 5], NOW).of(&a), 2);
-        assert_eq!(all.find(&[1, 2, 9], NOW).of(&a), 3);
+        assert_eq!(all.find(&[1, 2, 3, 4, 5], NOW).of(&a).open, 2);
+        assert_eq!(all.find(&[1, 2, 9], NOW).of(&a).open, 3);
         drop(other);
-        assert_eq!(all.find(&[1, 2, 9], NOW).of(&a), 0);
+        assert_eq!(all.find(&[1, 2, 9], NOW).of(&a).open, 0);
         drop(there);
         assert!(all.lock().tree.is_empty());
     }
@@ -251,15 +275,15 @@ mod tests {
         all.set_live(std::slice::from_ref(&a));
         let open = all.enter(&a, &[1, 2]);
         all.set_live(&[]);
-        assert_eq!(all.find(&[1, 2], NOW).of(&a), 0);
+        assert_eq!(all.find(&[1, 2], NOW).of(&a).open, 0);
         all.set_live(std::slice::from_ref(&a));
-        assert_eq!(all.find(&[1, 2], NOW).of(&a), 0);
+        assert_eq!(all.find(&[1, 2], NOW).of(&a).open, 0);
         let again = all.enter(&a, &[1]);
         // The old requests end: the new one still holds its block.
         drop((early, open));
-        assert_eq!(all.find(&[1, 2], NOW).of(&a), 1);
+        assert_eq!(all.find(&[1, 2], NOW).of(&a).open, 1);
         drop(again);
-        assert_eq!(all.find(&[1], NOW).of(&a), 0);
+        assert_eq!(all.find(&[1], NOW).of(&a).open, 0);
         assert!(all.lock().tree.is_empty());
     }
 
@@ -271,12 +295,15 @@ mod tests {
         let open = all.enter(&a, &[1, 2, 3]);
         all.enter(&a, &[1, 2, 9]).remember(NOW);
         let found = all.find(&[1, 2, 9], NOW);
-        assert_eq!((found.of(&a), found.read(&a), found.read(&b)), (2, 3, 0));
+        assert_eq!(
+            (found.of(&a), found.of(&b).read),
+            (RankInUse { open: 2, read: 3 }, 0)
+        );
         drop(open);
         let last = Millis(NOW.0 + READ_FOR_MS - 1);
         let found = all.find(&[1, 2, 9], last);
-        assert_eq!((found.of(&a), found.read(&a)), (0, 3));
-        assert_eq!(all.find(&[1, 2, 9], last.plus(1)).read(&a), 0);
+        assert_eq!(found.of(&a), RankInUse { open: 0, read: 3 });
+        assert_eq!(all.find(&[1, 2, 9], last.plus(1)).of(&a).read, 0);
         assert!(all.lock().tree.is_empty());
     }
 
@@ -293,8 +320,8 @@ mod tests {
         for number in 0..=fit {
             all.enter(&a, &prompt(number)).remember(NOW);
         }
-        assert_eq!(all.find(&prompt(0), NOW).read(&a), 0);
-        assert_eq!(all.find(&prompt(1), NOW).read(&a), 8192);
+        assert_eq!(all.find(&prompt(0), NOW).of(&a).read, 0);
+        assert_eq!(all.find(&prompt(1), NOW).of(&a).read, 8192);
         assert_eq!(all.lock().read_blocks, READ_BLOCKS);
     }
 
@@ -361,10 +388,10 @@ mod tests {
                         let common = |hashes: &[u64]| hashes.iter().zip(asked).take_while(|(a, b)| a == b).count();
                         let mine = open.iter().filter(|(rank, ..)| *rank == Some(of));
                         let most = mine.map(|(_, hashes, _)| common(hashes)).max().unwrap_or(0);
-                        prop_assert_eq!(found.of(&rank(of)) as usize, most);
+                        prop_assert_eq!(found.of(&rank(of)).open as usize, most);
                         let mine = read.iter().filter(|(rank, _)| *rank == Some(of));
                         let most = mine.map(|(_, hashes)| common(hashes)).max().unwrap_or(0);
-                        prop_assert_eq!(found.read(&rank(of)) as usize, most);
+                        prop_assert_eq!(found.of(&rank(of)).read as usize, most);
                     }
                 }
             }
