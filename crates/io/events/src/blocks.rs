@@ -24,7 +24,7 @@ use crate::{
     broker::Subjects,
     client::Handler,
     family::{Family, Relay},
-    limits::BLOCK_EVENTS_STALE_AFTER,
+    limits::{BLOCK_EVENTS_STALE_AFTER, RECONNECT_MAX},
     metrics::{BlockMetrics, Lines},
     settings::{BlockSettings, Settings},
     subscription::Session,
@@ -166,6 +166,8 @@ impl Family for Blocks {
             shared: Mutex::new(Shared {
                 subjects: Arc::default(),
                 connected: 0,
+                since: Instant::now(),
+                delivered: false,
                 lost: Instant::now(),
             }),
             cursors: Mutex::new(self.new_cursors()),
@@ -246,14 +248,23 @@ pub(crate) struct Streams {
 struct Shared {
     subjects: Arc<Subjects>,
     connected: usize,
-    /// When the last connection was lost, while none stands.
+    /// Since when there has been a connection, while one stands.
+    since: Instant,
+    /// Whether a message came since then.
+    delivered: bool,
+    /// When the last connection was lost, while none stands. Of connections that neither lasted nor delivered anything
+    /// nothing is known here.
     lost: Instant,
 }
 
 impl Streams {
     fn accept(&self, message: &Message<'_>) -> Result<(), Refusal> {
         let subject = message.frame(0).ok_or(Refusal::Malformed)?;
-        let subjects = Arc::clone(&lock(&self.shared).subjects);
+        let subjects = {
+            let mut shared = lock(&self.shared);
+            shared.delivered = true;
+            Arc::clone(&shared.subjects)
+        };
         let namespace = subjects.get(subject).ok_or(Refusal::TopicMismatch)?;
         let expected = Expected {
             topic: Topic::KvEvents.as_str(),
@@ -277,13 +288,17 @@ impl Relay for Streams {
     }
 
     fn connected(&self) {
-        lock(&self.shared).connected += 1;
+        let mut shared = lock(&self.shared);
+        if shared.connected == 0 {
+            (shared.since, shared.delivered) = (Instant::now(), false);
+        }
+        shared.connected += 1;
     }
 
     fn lost(&self) {
         let mut shared = lock(&self.shared);
         shared.connected = shared.connected.saturating_sub(1);
-        if shared.connected == 0 {
+        if shared.connected == 0 && (shared.delivered || shared.since.elapsed() >= RECONNECT_MAX) {
             shared.lost = Instant::now();
         }
     }

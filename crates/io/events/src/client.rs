@@ -13,7 +13,8 @@ use tokio::{
 };
 
 use crate::limits::{
-    HANDSHAKE_TIMEOUT, MAX_READ_BUFFER_BYTES, PING_AFTER, READ_BUFFER_BYTES, SILENT_AFTER, WRITE_TIMEOUT,
+    HANDSHAKE_TIMEOUT, MAX_READ_BUFFER_BYTES, MESSAGE_TIMEOUT, PING_AFTER, READ_BUFFER_BYTES, SILENT_AFTER,
+    WRITE_TIMEOUT,
 };
 
 /// What a subscription does with its connection.
@@ -43,6 +44,9 @@ pub enum Ended {
     /// The peer fell silent.
     #[error("peer is silent")]
     Silent,
+    /// The peer began a message and did not end it in time.
+    #[error("a message did not end in time")]
+    Unfinished,
     /// The peer does not take our bytes.
     #[error("peer does not read")]
     Stuck,
@@ -81,6 +85,8 @@ where
     let mut heard = Instant::now();
     let mut pinged: Option<Instant> = None;
     let mut pings_work = false;
+    // When the message that is under way began.
+    let mut begun: Option<Instant> = None;
     loop {
         if let Err(ended) = flush(&mut stream, &mut subscriber).await {
             return ended;
@@ -92,6 +98,7 @@ where
             }
             (true, false) => None,
         };
+        let wake = wake.into_iter().chain(begun.map(|at| at + MESSAGE_TIMEOUT)).min();
         tokio::select! {
             biased;
             () = changed(&mut topics) => {
@@ -114,7 +121,10 @@ where
                 loop {
                     match subscriber.push(&mut input) {
                         Ok(None) => break,
-                        Ok(Some(Event::Message(message))) => handler.message(&message),
+                        Ok(Some(Event::Message(message))) => {
+                            begun = None;
+                            handler.message(&message);
+                        }
                         Ok(Some(Event::Alive)) => {}
                         Ok(Some(Event::Ready { minor })) => {
                             ready = true;
@@ -123,6 +133,11 @@ where
                         }
                         Err(error) => return Ended::Refused(error),
                     }
+                }
+                begun = subscriber.is_within_message().then(|| begun.unwrap_or(heard));
+                // Here too: a peer may have always something to say in between.
+                if is_late(begun) {
+                    return Ended::Unfinished;
                 }
                 if full && buffer.len() < MAX_READ_BUFFER_BYTES {
                     buffer.resize(2 * buffer.len(), 0);
@@ -134,6 +149,9 @@ where
                 if !ready {
                     return Ended::Handshake;
                 }
+                if is_late(begun) {
+                    return Ended::Unfinished;
+                }
                 if heard.elapsed() >= SILENT_AFTER {
                     return Ended::Silent;
                 }
@@ -143,6 +161,10 @@ where
             }
         }
     }
+}
+
+fn is_late(begun: Option<Instant>) -> bool {
+    begun.is_some_and(|at| at.elapsed() >= MESSAGE_TIMEOUT)
 }
 
 async fn flush<S: AsyncWrite + Unpin>(stream: &mut S, subscriber: &mut Subscriber) -> Result<(), Ended> {

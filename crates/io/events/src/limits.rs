@@ -14,13 +14,18 @@ pub const PING_AFTER: Duration = Duration::from_secs(15);
 /// A peer that knows PING and has been silent for this long is dropped: three pings went unanswered.
 pub const SILENT_AFTER: Duration = Duration::from_secs(60);
 
+/// From a message's first byte to its last. Who takes longer holds memory that others wait for: at the longest message,
+/// 8 MiB, that is 2.2 Mbit/s.
+pub const MESSAGE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// A peer that does not take our few bytes for this long is dropped.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// First ceiling of the wait before a new connection.
 pub const RECONNECT_INITIAL: Duration = Duration::from_millis(500);
 
-/// Last ceiling; also how long a session must have lasted to forget earlier failures.
+/// Last ceiling; also how long a session must have lasted to forget earlier failures, and to count as one where nothing
+/// was delivered.
 pub const RECONNECT_MAX: Duration = Duration::from_secs(30);
 
 /// What a task gets to end by itself.

@@ -29,7 +29,8 @@ pub(crate) trait Session: Handler {
     /// The connection that was ready is gone.
     fn lost(&mut self);
 
-    /// There has been no connection for [`BLOCK_EVENTS_STALE_AFTER`]. Told once for each time.
+    /// There has been no connection for [`BLOCK_EVENTS_STALE_AFTER`], or none that lasted or delivered anything. Told
+    /// once for each time.
     fn stale(&mut self) {}
 }
 
@@ -67,18 +68,32 @@ impl Line {
                         complaint: &mut complaint,
                         target: &self.target,
                         ready: None,
+                        delivered: false,
                     };
                     let budget = self.budget.clone();
                     let ended = client::run(stream, self.limits, budget, topics(), &mut watched).await;
-                    if let Some(since) = watched.ready {
+                    let (ready, delivered) = (watched.ready, watched.delivered);
+                    if let Some(since) = ready {
                         session.lost();
-                        self.backoff.session_ended(since.elapsed());
-                        stale_at = Some(Instant::now() + BLOCK_EVENTS_STALE_AFTER);
+                        let lasted = since.elapsed();
+                        // Who left a message unfinished has lasted for that alone, and would hold the next one at once.
+                        if !matches!(ended, Ended::Unfinished) {
+                            self.backoff.session_ended(lasted);
+                        }
+                        // A peer that shakes hands now and then is as good as away: all that it publishes is lost.
+                        if delivered || lasted >= RECONNECT_MAX || stale_at.is_none() {
+                            stale_at = Some(Instant::now() + BLOCK_EVENTS_STALE_AFTER);
+                        }
                     }
                     match ended {
                         Ended::Refused(zmtp::Error::OverBudget) => self.lines.over_budget(),
                         Ended::Refused(_) => self.lines.transport_refused(),
-                        Ended::Closed | Ended::Io(_) | Ended::Handshake | Ended::Silent | Ended::Stuck => {}
+                        Ended::Closed
+                        | Ended::Io(_)
+                        | Ended::Handshake
+                        | Ended::Silent
+                        | Ended::Unfinished
+                        | Ended::Stuck => {}
                     }
                     complaint.down(&self.target, ended.to_string());
                 }
@@ -115,13 +130,14 @@ async fn ageing<T>(
     wait.await
 }
 
-/// Notes the moment of readiness on the way to the session.
+/// Notes on the way to the session when it was ready, and whether it delivered anything.
 struct Watched<'a, S> {
     session: &'a mut S,
     mark: &'a Mark,
     complaint: &'a mut Complaint,
     target: &'a Target,
     ready: Option<Instant>,
+    delivered: bool,
 }
 
 impl<S: Session> Handler for Watched<'_, S> {
@@ -133,6 +149,7 @@ impl<S: Session> Handler for Watched<'_, S> {
     }
 
     fn message(&mut self, message: &Message<'_>) {
+        self.delivered = true;
         self.session.message(message);
     }
 }

@@ -5,7 +5,9 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-/// A number of bytes that connections share. Cheap to clone.
+use crate::limits::{BUDGET_PARTS_FOR_LITTLE, BUDGET_PARTS_OF_LITTLE, KEPT_BUDGETED_BUFFER_BYTES};
+
+/// A number of bytes that connections share. The last part of it is for those that hold little. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Shared>);
 
@@ -37,7 +39,13 @@ impl Budget {
     }
 
     fn take(&self, bytes: usize) -> bool {
-        let limit = self.0.limit.load(Relaxed);
+        let all = self.0.limit.load(Relaxed);
+        let little = (all / BUDGET_PARTS_OF_LITTLE).max(KEPT_BUDGETED_BUFFER_BYTES);
+        let limit = if bytes <= little {
+            all
+        } else {
+            all - all / BUDGET_PARTS_FOR_LITTLE
+        };
         let more = |held: usize| held.checked_add(bytes).filter(|held| *held <= limit);
         self.0.held.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
@@ -101,5 +109,21 @@ mod tests {
         assert!(one.move_to(5));
         drop(one);
         assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn who_holds_much_leaves_a_part_to_those_who_hold_little() {
+        let budget = Budget::new(256 << 20);
+        let take = |bytes| {
+            let mut share = Share::new(budget.clone());
+            share.move_to(bytes).then_some(share)
+        };
+        let long: Vec<_> = std::iter::from_fn(|| take(8 << 20)).collect();
+        assert_eq!(long.len(), 24, "three quarters");
+        assert!(take((256 << 10) + 1).is_none());
+        let short: Vec<_> = std::iter::from_fn(|| take(64 << 10)).collect();
+        assert_eq!(short.len(), 1024, "the last quarter");
+        drop(long);
+        assert!(take(8 << 20).is_some());
     }
 }

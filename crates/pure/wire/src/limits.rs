@@ -31,6 +31,14 @@ pub const KEPT_BUFFER_BYTES: usize = 64 * 1024;
 /// The same where connections share a budget: thousands of idle ones must leave most of it to those that are not.
 pub const KEPT_BUDGETED_BUFFER_BYTES: usize = 16 * 1024;
 
+/// The part of a shared budget, one in so many, that is kept for connections that hold little: a few with long messages
+/// that never end must not keep out the short ones of all the others.
+pub const BUDGET_PARTS_FOR_LITTLE: usize = 4;
+
+/// What counts as little: one part in so many of the budget (256 KiB of 256 MiB), and never less than what a connection
+/// keeps between messages. Messages of a busy worker have some ten KiB.
+pub const BUDGET_PARTS_OF_LITTLE: usize = 1024;
+
 /// Version and length in front of the payload of frame 4.
 pub const FRAME_HEADER_BYTES: usize = 5;
 

@@ -186,6 +186,47 @@ async fn a_short_loss_costs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_peer_that_only_shakes_hands_is_away() {
+    let (f, mut peer) = fixture();
+    peer.until_wanted(b"kv-events").await;
+    peer.publish(&message(0, 1, 11)).await;
+    f.until(11).await;
+    drop(peer);
+    let lost = Instant::now();
+    let mut sessions = 0;
+    while lost.elapsed() < BLOCK_EVENTS_STALE_AFTER {
+        assert!(f.holds(11), "not yet");
+        peer = f.connector.offer();
+        peer.until_wanted(b"kv-events").await;
+        drop(peer);
+        sessions += 1;
+    }
+    sleep(Duration::from_millis(1)).await;
+    assert!(sessions > 1 && !f.holds(11), "{sessions} sessions");
+    f.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_of_brokers_that_only_shake_hands_is_away() {
+    let (f, peer) = fixture();
+    drop(peer);
+    f.task.abort();
+    let streams = f.blocks.relay(Limits::KV_EVENTS);
+    streams.ask([(b"subject".as_slice().into(), Namespace::from("ns"))].into());
+    streams.connected();
+    zmtp_message(&message(0, 1, 11), b"subject").deliver(|message| streams.message(message));
+    streams.lost();
+    for _ in 0..3 {
+        sleep(BLOCK_EVENTS_STALE_AFTER / 3).await;
+        assert!(f.holds(11));
+        streams.connected();
+        streams.lost();
+        streams.stale();
+    }
+    assert!(!f.holds(11));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_set_of_brokers_is_lost_with_its_last_connection() {
     let (f, peer) = fixture();
     drop(peer);

@@ -107,6 +107,59 @@ async fn a_peer_that_knows_no_ping_may_be_silent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_message_must_end_in_time_whatever_comes_in_between() {
+    let ping = b"\x04\x07\x04PING\0\0";
+    let table: [(&str, &[u8], &[u8]); 3] = [
+        ("nothing", b"\x01\x0akv_", b""),
+        ("a byte at a time", b"\x01\xc8", b"k"),
+        ("pings between its frames", b"\x01\x0akv_metrics", ping),
+    ];
+    for (what, begin, then) in table {
+        let (ours, mut theirs) = tokio::io::duplex(64 * 1024);
+        theirs.write_all(&old_peer()).await.unwrap();
+        theirs.write_all(begin).await.unwrap();
+        let play = async {
+            loop {
+                sleep(Duration::from_secs(4)).await;
+                theirs.write_all(then).await.unwrap();
+            }
+        };
+        let (ended, seen, took) = tokio::select! {
+            ended = subscribe(ours) => ended,
+            () = play => unreachable!("it plays for ever"),
+        };
+        assert!(matches!(ended, Ended::Unfinished), "{what}: {ended}");
+        assert_eq!(
+            (seen.ready, seen.messages, took),
+            (1, 0, MESSAGE_TIMEOUT),
+            "{what}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_message_has_its_own_time() {
+    let (ours, mut theirs) = tokio::io::duplex(64 * 1024);
+    let mut bytes = Vec::new();
+    zmtp::write_message(&message(1, 0, 5), &mut bytes);
+    let half = bytes.len() / 2;
+    let play = async {
+        theirs.write_all(&old_peer()).await.unwrap();
+        theirs.write_all(&bytes[..half]).await.unwrap();
+        for _ in 0..5 {
+            sleep(MESSAGE_TIMEOUT * 2 / 3).await;
+            // The end of one and the beginning of the next.
+            theirs.write_all(&bytes[half..]).await.unwrap();
+            theirs.write_all(&bytes[..half]).await.unwrap();
+        }
+        drop(theirs);
+    };
+    let ((ended, seen, _), ()) = tokio::join!(subscribe(ours), play);
+    assert!(matches!(ended, Ended::Closed), "{ended}");
+    assert_eq!(seen.messages, 5);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_peer_that_does_not_read_is_dropped() {
     // Room for our greeting and not for our READY.
     let (ours, mut theirs) = tokio::io::duplex(70);

@@ -145,6 +145,34 @@ async fn a_peer_that_accepts_and_breaks_the_protocol_is_counted_and_backed_off_f
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_peer_that_leaves_messages_unfinished_is_backed_off_from() {
+    use tokio::io::AsyncWriteExt as _;
+    let mut f = fixture(|_| {});
+    f.tries.recv().await.unwrap();
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        let mut peer = f.connector.offer();
+        let connected = f.tries.recv().await.unwrap();
+        peer.until_wanted(b"kv_metrics").await;
+        peer.stream.write_all(b"\x01\x0akv_").await.unwrap();
+        // It answers pings, and never says the rest.
+        tokio::select! {
+            () = peer.serve() => {}
+            () = sleep(Duration::from_secs(60)) => panic!("still connected"),
+        }
+        let next = Instant::now();
+        assert_eq!(next - connected, crate::limits::MESSAGE_TIMEOUT);
+        waits.push(next);
+    }
+    let gaps: Vec<_> = waits
+        .windows(2)
+        .map(|pair| (pair[1] - pair[0]).as_secs_f64() - 30.0)
+        .collect();
+    assert_eq!(gaps, [1.0, 2.0, 4.0]);
+    f.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_connection_tells_the_store() {
     let mut peer = None;
     let mut f = fixture(|connector| peer = Some(connector.offer()));

@@ -129,6 +129,15 @@ impl Reader {
         }
     }
 
+    /// Whether a message has begun and is not complete.
+    pub(super) const fn is_within_message(&self) -> bool {
+        match (self.returned, &self.state) {
+            (Some(Item::Message), _) => false,
+            (_, State::Body { head, .. }) if !head.command => true,
+            (_, State::Greeting | State::Head { .. } | State::Body { .. }) => self.frames > 0,
+        }
+    }
+
     /// Bytes of memory held.
     pub(super) const fn capacity(&self) -> usize {
         self.buffer.capacity()
@@ -232,13 +241,17 @@ impl Reader {
             .unwrap_or(0)
     }
 
-    /// Moves up to `most` bytes into the buffer. Memory follows the bytes that came, by powers of two,
-    /// never the length that was only declared.
+    /// Moves up to `most` bytes, which were announced, into the buffer. Memory follows the bytes that came, by powers of
+    /// two, and goes beyond what was announced by no more than a command that may come behind it.
     fn append(&mut self, input: &mut &[u8], most: usize) -> Result<usize, Error> {
         let (taken, rest) = input.split_at_checked(most).unwrap_or((input, &[]));
         let needed = self.buffer.len() + taken.len();
         if needed > self.buffer.capacity() {
-            let capacity = needed.next_power_of_two().max(FIRST_BUFFER_BYTES);
+            let announced = self.buffer.len().saturating_add(most);
+            let capacity = needed
+                .next_power_of_two()
+                .min(announced.saturating_add(MAX_COMMAND_BYTES))
+                .max(FIRST_BUFFER_BYTES);
             if let Some(share) = &mut self.share
                 && !share.move_to(capacity)
             {

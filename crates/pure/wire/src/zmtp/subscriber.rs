@@ -168,6 +168,12 @@ impl Subscriber {
         }
     }
 
+    /// Whether a message has begun and is not complete. To be asked when [`Self::push`] has used up its input.
+    #[must_use]
+    pub const fn is_within_message(&self) -> bool {
+        self.reader.is_within_message()
+    }
+
     /// Bytes of memory held for messages.
     #[must_use]
     pub const fn capacity(&self) -> usize {

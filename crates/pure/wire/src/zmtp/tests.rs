@@ -3,7 +3,10 @@ use proptest::prelude::*;
 use super::{frame::write_message, *};
 use crate::{
     Budget,
-    limits::{FIRST_BUFFER_BYTES, KEPT_BUDGETED_BUFFER_BYTES, KEPT_BUFFER_BYTES, Limits, MAX_PENDING_PONGS},
+    limits::{
+        FIRST_BUFFER_BYTES, KEPT_BUDGETED_BUFFER_BYTES, KEPT_BUFFER_BYTES, Limits, MAX_COMMAND_BYTES,
+        MAX_PENDING_PONGS,
+    },
 };
 
 /// What a libzmq 4.3 PUB socket sends: greeting 3.1 with its signature length of 1, then READY with an
@@ -142,6 +145,30 @@ fn a_ping_between_two_frames_of_a_message_does_not_disturb_it() {
         seen[2..],
         [Seen::Alive, Seen::Message(vec![b"a".to_vec(), b"b".to_vec()])]
     );
+}
+
+#[test]
+fn a_message_is_under_way_from_its_first_head_to_its_last_byte() {
+    let mut subscriber = subscriber();
+    let mut seen = Vec::new();
+    feed(&mut subscriber, &handshake(0), &mut seen).unwrap();
+    let table: [(&[u8], bool); 11] = [
+        (b"", false),
+        (b"\x04\x07\x04PI", false),
+        (b"NG\0\0", false),
+        (b"\x01\x02", true),
+        (b"ab", true),
+        (b"\x04\x07\x04PI", true),
+        (b"NG\0\0", true),
+        (b"\x00\x01", true),
+        (b"c", false),
+        (b"\x00\x01d\x00\x01", true),
+        (b"e\x00\x00", false),
+    ];
+    for (bytes, within) in table {
+        feed(&mut subscriber, bytes, &mut seen).unwrap();
+        assert_eq!(subscriber.is_within_message(), within, "{bytes:?}");
+    }
 }
 
 #[test]
@@ -321,7 +348,7 @@ fn memory_follows_the_bytes_that_came_and_is_given_back() {
     feed(&mut subscriber, &handshake(1), &mut seen).unwrap();
     assert!(subscriber.capacity() <= FIRST_BUFFER_BYTES);
     // Eight megabytes are declared, nothing comes.
-    let megabytes = Limits::KV_EVENTS.payload;
+    let megabytes = Limits::KV_EVENTS.frame;
     let head = [&[3], (megabytes as u64).to_be_bytes().as_slice()].concat();
     feed(
         &mut subscriber,
@@ -343,6 +370,18 @@ fn memory_follows_the_bytes_that_came_and_is_given_back() {
         feed(&mut subscriber, &chunk[..some], &mut seen).unwrap();
         left -= some;
     }
+    assert!(
+        subscriber.capacity() <= megabytes + MAX_COMMAND_BYTES,
+        "{}",
+        subscriber.capacity()
+    );
+    // Commands of any length behind a long frame make it move no more.
+    let held = subscriber.capacity();
+    for context in 0..=16 {
+        let pong = command(&[b"\x04PONG", vec![7; context].as_slice()].concat());
+        feed(&mut subscriber, &pong, &mut seen).unwrap();
+    }
+    assert_eq!(subscriber.capacity(), held);
     feed(&mut subscriber, &[0, 0], &mut seen).unwrap();
     assert!(matches!(seen.last(), Some(Seen::Message(frames)) if frames[1].len() == megabytes));
     feed(&mut subscriber, &command(b"\x04PONG"), &mut seen).unwrap();
@@ -418,9 +457,9 @@ fn a_message_that_does_not_fit_into_the_budget_ends_its_own_connection() {
     };
     let (mut one, mut other) = (connect(), connect());
     let idle = budget.held();
-    let body = vec![7; 600_000];
+    let body = vec![7; 800_000];
     let bytes = message(&[b"kv-events", &body]);
-    // 512 KiB and the megabyte that they move into are more than there is.
+    // Long messages have three quarters of the megabyte.
     assert_eq!(feed(&mut one, &bytes, &mut Vec::new()), Err(Error::OverBudget));
     drop(one);
     assert_eq!(budget.held(), idle / 2);
