@@ -12,7 +12,7 @@ use continuum_fleet::{
     ids::{InstanceId, Namespace, PublisherId},
     view::{FleetView, Role, Worker},
 };
-use continuum_kv_index::{Caps, Cursors, Index, Intake};
+use continuum_kv_index::{Caps, Cursors, Index, Intake, Origin};
 use continuum_testkit::view;
 use continuum_wire::{
     Delivery, Expected, Limits, envelope,
@@ -41,7 +41,7 @@ fn run(workers: u64, events: u64, blocks: u64) {
     intake.follow(&fleet(workers));
     let messages = (400_000 / (events * blocks).max(4)).clamp(20, 40_000);
     let mut streams: Vec<_> = (1..=workers)
-        .map(|id| (id, Cursors::new(id, 4096), subscriber(), 0_u64, 0_u64))
+        .map(|id| (id, Cursors::new(id), subscriber(), 0_u64, 0_u64))
         .collect();
     let (mut spent, mut longest) = (Duration::ZERO, Duration::ZERO);
     for message in 0..messages {
@@ -80,13 +80,12 @@ fn run(workers: u64, events: u64, blocks: u64) {
                 };
                 if let Ok(delivery) = Delivery::decode(&message, &expected, &Limits::KV_EVENTS) {
                     let namespace = Namespace::from(NS);
-                    intake.accept(
-                        cursors,
-                        delivery.publisher,
-                        &namespace,
-                        &delivery.payload,
-                        &Limits::KV_EVENTS,
-                    );
+                    let from = Origin {
+                        publisher: delivery.publisher,
+                        namespace: &namespace,
+                        now: spent,
+                    };
+                    intake.accept(cursors, from, &delivery.payload, &Limits::KV_EVENTS);
                 }
             }
         }

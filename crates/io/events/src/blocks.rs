@@ -16,7 +16,7 @@ use continuum_fleet::{
     ids::{Namespace, PublisherId},
     view::{FleetView, Publisher, Topic},
 };
-use continuum_kv_index::{Caps, Cursors, Index, Intake, Outcome, RankKey};
+use continuum_kv_index::{Caps, Cursors, Index, Intake, Origin, Outcome, RankKey};
 use continuum_wire::{Budget, Delivery, Expected, Limits, Refusal, zmtp::Message};
 use tokio::time::Instant;
 
@@ -69,8 +69,9 @@ pub(crate) struct Blocks {
     budget: Budget,
     /// Caps that were wanted for the index in use.
     caps: Mutex<Caps>,
-    cursors_each: AtomicU64,
-    subscriptions: Arc<AtomicU64>,
+    subscriptions: AtomicU64,
+    /// The zero of the intake's time.
+    started: Instant,
     cursors: Mutex<BTreeMap<PublisherId, Arc<Mutex<Cursors>>>>,
 }
 
@@ -86,8 +87,8 @@ impl Blocks {
             metrics,
             budget: Budget::new(first.budget),
             caps: Mutex::new(NOTHING),
-            cursors_each: AtomicU64::new(u64::try_from(first.cursors).unwrap_or(u64::MAX)),
-            subscriptions: Arc::default(),
+            subscriptions: AtomicU64::default(),
+            started: Instant::now(),
             cursors: Mutex::default(),
         }
     }
@@ -98,8 +99,7 @@ impl Blocks {
     }
 
     fn new_cursors(&self) -> Cursors {
-        let most = usize::try_from(self.cursors_each.load(Relaxed)).unwrap_or(usize::MAX);
-        Cursors::new(self.subscriptions.fetch_add(1, Relaxed), most)
+        Cursors::new(self.subscriptions.fetch_add(1, Relaxed))
     }
 }
 
@@ -128,8 +128,7 @@ impl Family for Blocks {
     fn follow(&self, view: &FleetView, settings: &Settings) {
         let wanted = &settings.blocks;
         self.budget.set_limit(wanted.budget);
-        self.cursors_each
-            .store(u64::try_from(wanted.cursors).unwrap_or(u64::MAX), Relaxed);
+        self.intake.bound_cursors(wanted.cursors);
         let caps = if settings.enabled { wanted.caps } else { NOTHING };
         if std::mem::replace(&mut *lock(&self.caps), caps) != caps {
             let index = Arc::new(Index::seeded(caps, self.seed));
@@ -153,6 +152,7 @@ impl Family for Blocks {
             namespace: publisher.namespace.clone(),
             limits,
             intake: Arc::clone(&self.intake),
+            started: self.started,
             metrics: self.metrics.clone(),
             cursors,
         }
@@ -162,6 +162,7 @@ impl Family for Blocks {
         Streams {
             limits: limits.brokered(),
             intake: Arc::clone(&self.intake),
+            started: self.started,
             metrics: self.metrics.clone(),
             shared: Mutex::new(Shared {
                 subjects: Arc::default(),
@@ -192,6 +193,7 @@ pub(crate) struct Stream {
     namespace: Namespace,
     limits: Limits,
     intake: Arc<Intake>,
+    started: Instant,
     metrics: BlockMetrics,
     cursors: Arc<Mutex<Cursors>>,
 }
@@ -209,10 +211,14 @@ impl Handler for Stream {
         match Delivery::decode(message, &expected, &self.limits) {
             Ok(delivery) => {
                 let mut cursors = lock(&self.cursors);
-                let (id, namespace) = (self.id, &self.namespace);
+                let from = Origin {
+                    publisher: self.id,
+                    namespace: &self.namespace,
+                    now: self.started.elapsed(),
+                };
                 let tally = self
                     .intake
-                    .accept(&mut cursors, id, namespace, &delivery.payload, &self.limits);
+                    .accept(&mut cursors, from, &delivery.payload, &self.limits);
                 self.metrics.add(&tally);
             }
             Err(refusal) => self.metrics.count(Outcome::Refused(refusal), 1),
@@ -240,6 +246,7 @@ impl Session for Stream {
 pub(crate) struct Streams {
     limits: Limits,
     intake: Arc<Intake>,
+    started: Instant,
     metrics: BlockMetrics,
     shared: Mutex<Shared>,
     cursors: Mutex<Cursors>,
@@ -272,11 +279,15 @@ impl Streams {
             publisher: None,
         };
         let delivery = Delivery::decode(message, &expected, &self.limits)?;
-        let (publisher, payload) = (delivery.publisher, &delivery.payload);
+        let from = Origin {
+            publisher: delivery.publisher,
+            namespace,
+            now: self.started.elapsed(),
+        };
         let mut cursors = lock(&self.cursors);
         let tally = self
             .intake
-            .accept(&mut cursors, publisher, namespace, payload, &self.limits);
+            .accept(&mut cursors, from, &delivery.payload, &self.limits);
         self.metrics.add(&tally);
         Ok(())
     }

@@ -32,7 +32,7 @@ pub struct BlockSettings {
     pub payload: usize,
     /// What the messages of all connections may hold together, in bytes.
     pub budget: usize,
-    /// Cursors of one subscription.
+    /// Ranks of which one subscription has cursors.
     pub cursors: usize,
     /// Caps of the index.
     pub caps: Caps,

@@ -7,20 +7,19 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use continuum_fleet::{
-    ids::{Namespace, PublisherId},
-    view::FleetView,
-};
+use continuum_fleet::view::FleetView;
 use continuum_wire::{Limits, router_event::Batch};
 
-use self::gate::{Gate, Origin};
+use self::gate::Gate;
 pub use self::{
     cursors::Cursors,
+    gate::Origin,
     outcome::{Outcome, Tally},
     unscored::{Unscored, unscored},
 };
 use crate::{Index, RankKey};
 
+mod claim;
 mod cursors;
 mod gate;
 mod outcome;
@@ -53,6 +52,11 @@ impl Intake {
         self.write().fill(index);
     }
 
+    /// From now on one subscription may have cursors of at most so many ranks. Cursors that are there already stay.
+    pub fn bound_cursors(&self, ranks: usize) {
+        self.write().cursors = ranks;
+    }
+
     /// Takes over a view: ranks that left it lose all that they own, and so do ranks whose source record now names
     /// somebody else.
     pub fn follow(&self, view: &FleetView) {
@@ -66,17 +70,9 @@ impl Intake {
         self.read().misses(rank)
     }
 
-    /// Applies the payload of one message of a publisher. `namespace` is the scope of its channel.
-    pub fn accept(
-        &self,
-        cursors: &mut Cursors,
-        publisher: PublisherId,
-        namespace: &Namespace,
-        payload: &[u8],
-        limits: &Limits,
-    ) -> Tally {
+    /// Applies the payload of one message of a publisher.
+    pub fn accept(&self, cursors: &mut Cursors, from: Origin<'_>, payload: &[u8], limits: &Limits) -> Tally {
         let mut tally = Tally::default();
-        let from = Origin { publisher, namespace };
         match Batch::open(payload, limits) {
             Ok(batch) => {
                 for event in batch {

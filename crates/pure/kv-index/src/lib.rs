@@ -21,7 +21,7 @@ mod state;
 
 pub use answer::{Matches, Overlap};
 pub use index::{Applied, Index, Refusal, Stats};
-pub use intake::{Cursors, Intake, Outcome, Tally, Unscored, unscored};
+pub use intake::{Cursors, Intake, Origin, Outcome, Tally, Unscored, unscored};
 pub use limits::Caps;
 
 use continuum_fleet::ids::WorkerKey;

@@ -1,5 +1,7 @@
 //! Every limit of the index, with its unit and its reason.
 
+use std::time::Duration;
+
 /// Different blocks in the index: 64 million tokens at 64 tokens a block, in about 50 MiB.
 pub const MAX_INDEX_BLOCKS: usize = 1_048_576;
 
@@ -11,6 +13,14 @@ pub const MAX_INDEX_OWNERSHIPS: usize = 8_388_608;
 
 /// Ranks that may own blocks, and so the most owners of one block.
 pub const MAX_RANKS: usize = 4_096;
+
+/// Publishers of one rank whose events one subscription keeps apart. One is usual, two while a worker's publisher is
+/// replaced; messages that are relayed say themselves who published them, and may say anything.
+pub const MAX_STREAMS_PER_RANK: usize = 4;
+
+/// Without a record of either, a publisher takes a rank over from another one that has said nothing of it for this long: as
+/// long as it takes to forget what a lost subscription said.
+pub const FEEDER_SILENT_AFTER: Duration = Duration::from_secs(60);
 
 /// Names by which one rank may know one block: engines give two now and then; more have no use.
 pub const MAX_NAMES_PER_OWNERSHIP: usize = 8;

@@ -6,6 +6,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use continuum_fleet::{
@@ -17,13 +18,19 @@ use continuum_wire::{
     router_event::{Data, Domain, RouterEvent, Tier},
 };
 
-use super::{Cursors, Outcome, Tally, unscored};
-use crate::{Index, RankKey, Refusal};
+use super::{
+    Cursors, Outcome, Tally,
+    claim::{Claim, Feeder, claim},
+    unscored,
+};
+use crate::{Index, RankKey, Refusal, limits::MAX_RANKS};
 
 /// Who may say what of whom, by the newest view.
 #[derive(Debug)]
 pub(super) struct Gate {
     pub(super) index: Arc<Index>,
+    /// Ranks of which one subscription may have cursors.
+    pub(super) cursors: usize,
     workers: BTreeMap<WorkerKey, Known>,
     ranks: BTreeMap<RankKey, Rank>,
     publishers: BTreeMap<PublisherId, Registered>,
@@ -51,14 +58,6 @@ struct Rank {
     misses: AtomicBool,
 }
 
-/// Where the content of a rank comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Feeder {
-    publisher: PublisherId,
-    subscription: u64,
-    since: u64,
-}
-
 /// A publisher of the view.
 #[derive(Clone, Copy, Debug)]
 struct Registered {
@@ -66,17 +65,22 @@ struct Registered {
     feeds: Option<InstanceId>,
 }
 
-/// Who an event comes from.
+/// Who a message comes from, and when.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Origin<'a> {
-    pub(super) publisher: PublisherId,
-    pub(super) namespace: &'a Namespace,
+pub struct Origin<'a> {
+    /// The publisher: of a record, or who a message that was relayed says.
+    pub publisher: PublisherId,
+    /// The scope of its channel.
+    pub namespace: &'a Namespace,
+    /// The time now, since any moment that is the same for all.
+    pub now: Duration,
 }
 
 impl Gate {
     pub(super) const fn new(index: Arc<Index>) -> Self {
         Self {
             index,
+            cursors: MAX_RANKS,
             workers: BTreeMap::new(),
             ranks: BTreeMap::new(),
             publishers: BTreeMap::new(),
@@ -136,8 +140,8 @@ impl Gate {
                 if let Some(before) = before.remove(&key) {
                     feeder = *lock(&before.feeder);
                     misses = before.misses.into_inner();
-                    let other = |feeder: &Feeder| source.is_some_and(|source| source != feeder.publisher);
-                    if feeder.as_ref().is_some_and(other) || before.blocks != blocks {
+                    let silenced = |feeder: &Feeder| !self.may_speak(feeder.stream.publisher, &key, source);
+                    if feeder.as_ref().is_some_and(silenced) || before.blocks != blocks {
                         self.index.clear(&key);
                         (feeder, misses) = (None, true);
                     }
@@ -191,26 +195,31 @@ impl Gate {
             return tally.count(self.why_not(&key));
         };
         let live = |key: &RankKey| self.ranks.contains_key(key);
-        let Some(cursor) = cursors.of(from.publisher, &key, self.generation, live) else {
+        if !cursors.admit(&key, self.cursors, self.generation, live) {
             return tally.count(Outcome::OverCapacity);
-        };
-        let Some(step) = cursor.step(event.event_id) else {
+        }
+        let mut feeder = lock(&rank.feeder);
+        let feeding = feeder.map(|feeder| feeder.stream);
+        let Some(step) = cursors.step(from.publisher, &key, event.event_id, feeding, from.now) else {
             return tally.count(Outcome::Duplicate);
         };
         let me = Feeder {
-            publisher: from.publisher,
-            subscription: cursor.subscription,
-            since: cursor.since,
+            stream: step.stream,
+            heard: from.now,
         };
-        let mut feeder = lock(&rank.feeder);
-        match self.claim(&key, rank, &feeder, &me) {
-            Claim::Has => {}
+        match self.claim(&key, rank, feeder.as_ref(), &me) {
+            Claim::Has => *feeder = Some(me),
             Claim::Takes => {
                 if feeder.replace(me).is_some() {
                     self.forget(&key, rank);
                 }
             }
-            Claim::Echo => return tally.count(Outcome::Duplicate),
+            Claim::Echo => {
+                if let Some(feeder) = feeder.as_mut() {
+                    feeder.heard = from.now;
+                }
+                return tally.count(Outcome::Duplicate);
+            }
             Claim::Foreign => return tally.count(Outcome::Foreign),
         }
         if step.gap {
@@ -249,32 +258,24 @@ impl Gate {
         }
     }
 
-    fn claim(&self, key: &RankKey, rank: &Rank, feeder: &Option<Feeder>, me: &Feeder) -> Claim {
-        if feeder.as_ref() == Some(me) {
-            return Claim::Has;
-        }
-        if rank.source.is_some_and(|source| source != me.publisher) {
-            return Claim::Foreign;
-        }
-        // Whose record names one worker does not speak for another.
-        let feeds = self.publishers.get(&me.publisher).and_then(|known| known.feeds);
-        if feeds.is_some_and(|instance| instance != key.worker.instance) {
-            return Claim::Foreign;
-        }
-        match feeder {
-            None => Claim::Takes,
-            // The same stream on another way: the way that was first is read as long as it lives.
-            Some(first) if first.publisher == me.publisher && first.subscription != me.subscription => {
-                Claim::Echo
-            }
-            Some(first) if self.rank_of(me) > self.rank_of(first) => Claim::Takes,
-            Some(_) => Claim::Foreign,
+    fn claim(&self, key: &RankKey, rank: &Rank, feeder: Option<&Feeder>, me: &Feeder) -> Claim {
+        if self.may_speak(me.stream.publisher, key, rank.source) {
+            claim(feeder, me, |publisher| self.order(publisher))
+        } else {
+            Claim::Foreign
         }
     }
 
-    /// Among publishers of one rank the highest is believed: registered before unregistered, then the latest.
-    fn rank_of(&self, feeder: &Feeder) -> (u64, u64) {
-        (self.order(feeder.publisher), feeder.since)
+    /// Whether a publisher may speak of a rank at all: whom the rank's source record names, and without one everybody
+    /// whose own record names no other worker.
+    fn may_speak(&self, publisher: PublisherId, key: &RankKey, source: Option<PublisherId>) -> bool {
+        match source {
+            Some(source) => source == publisher,
+            None => {
+                let feeds = self.publishers.get(&publisher).and_then(|known| known.feeds);
+                feeds.is_none_or(|instance| instance == key.worker.instance)
+            }
+        }
     }
 
     /// When a publisher was registered; 0 for one that is not.
@@ -324,13 +325,10 @@ impl Gate {
 
     pub(super) fn release(&self, cursors: &Cursors) -> usize {
         let mut emptied = 0;
-        for (publisher, key) in cursors.ranks() {
+        for (key, stream) in cursors.streams() {
             let Some(rank) = self.ranks.get(key) else { continue };
             let mut feeder = lock(&rank.feeder);
-            let ours = |feeder: &Feeder| {
-                feeder.publisher == publisher && feeder.subscription == cursors.subscription()
-            };
-            if feeder.as_ref().is_some_and(ours) {
+            if feeder.is_some_and(|feeder| feeder.stream == stream) {
                 *feeder = None;
                 self.forget(key, rank);
                 emptied += 1;
@@ -338,18 +336,6 @@ impl Gate {
         }
         emptied
     }
-}
-
-/// What a stream may do with a rank.
-enum Claim {
-    /// It feeds the rank.
-    Has,
-    /// It feeds the rank from now on.
-    Takes,
-    /// It repeats the stream that feeds the rank.
-    Echo,
-    /// Another one feeds the rank.
-    Foreign,
 }
 
 fn kv_publishers(view: &FleetView) -> impl Iterator<Item = &Publisher> {

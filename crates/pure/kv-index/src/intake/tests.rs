@@ -1,8 +1,8 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use continuum_fleet::{
     graphs::Generation,
-    ids::{InstanceId, Rank, WorkerKey},
+    ids::{InstanceId, Namespace, PublisherId, Rank, WorkerKey},
     view::{Card, Publisher, PublisherKey, RankRange, Role, Seen, Topic, Transport, Worker},
 };
 use continuum_wire::{
@@ -12,7 +12,10 @@ use continuum_wire::{
 use jiff::Timestamp;
 
 use super::*;
-use crate::{Caps, Matches, Overlap, RankKey};
+use crate::{
+    Caps, Matches, Overlap, RankKey,
+    limits::{FEEDER_SILENT_AFTER, MAX_STREAMS_PER_RANK},
+};
 
 mod lossy;
 
@@ -89,6 +92,7 @@ fn key(worker: u64, rank: u32) -> RankKey {
 struct Fixture {
     intake: Intake,
     cursors: Cursors,
+    now: Duration,
 }
 
 impl Fixture {
@@ -97,7 +101,8 @@ impl Fixture {
         intake.follow(view);
         Self {
             intake,
-            cursors: Cursors::new(1, 100),
+            cursors: Cursors::new(1),
+            now: Duration::ZERO,
         }
     }
 
@@ -111,7 +116,7 @@ impl Fixture {
     }
 
     fn tell_all(&mut self, publisher: u64, events: &[RouterEvent]) -> Vec<Outcome> {
-        accept(&self.intake, &mut self.cursors, publisher, events)
+        accept_at(&self.intake, &mut self.cursors, publisher, events, self.now)
     }
 
     fn overlap(&self, rank: u32, tokens: &[u64]) -> Overlap {
@@ -124,12 +129,31 @@ impl Fixture {
 }
 
 fn accept(intake: &Intake, cursors: &mut Cursors, publisher: u64, events: &[RouterEvent]) -> Vec<Outcome> {
-    let id = PublisherId::new(publisher);
-    let tally = intake.accept(cursors, id, &NS.into(), &encode(events), &Limits::KV_EVENTS);
+    accept_at(intake, cursors, publisher, events, Duration::ZERO)
+}
+
+fn accept_at(
+    intake: &Intake,
+    cursors: &mut Cursors,
+    publisher: u64,
+    events: &[RouterEvent],
+    now: Duration,
+) -> Vec<Outcome> {
+    let namespace = Namespace::from(NS);
+    let from = origin(publisher, &namespace, now);
+    let tally = intake.accept(cursors, from, &encode(events), &Limits::KV_EVENTS);
     tally
         .iter()
         .flat_map(|(outcome, times)| vec![outcome; times as usize])
         .collect()
+}
+
+const fn origin(publisher: u64, namespace: &Namespace, now: Duration) -> Origin<'_> {
+    Origin {
+        publisher: PublisherId::new(publisher),
+        namespace,
+        now,
+    }
 }
 
 fn overlap(intake: &Intake, rank: &RankKey, tokens: &[u64]) -> Overlap {
@@ -271,12 +295,12 @@ fn only_ranks_of_the_view_that_can_be_compared_are_heard() {
         ..event(1, 0, stored(0, &[1]))
     };
     assert_eq!(f.tell(1, &elsewhere), [identity]);
-    let namespace = "another".into();
+    let namespace = Namespace::from("another");
     let payload = encode(&[event(1, 0, stored(0, &[1]))]);
-    let id = PublisherId::new(1);
+    let from = origin(1, &namespace, Duration::ZERO);
     let tally = f
         .intake
-        .accept(&mut f.cursors, id, &namespace, &payload, &Limits::KV_EVENTS);
+        .accept(&mut f.cursors, from, &payload, &Limits::KV_EVENTS);
     assert_eq!(tally.of(identity), 1);
 }
 
@@ -429,22 +453,60 @@ fn without_a_record_the_latest_registered_feeds() {
 }
 
 #[test]
-fn unregistered_publishers_feed_in_the_order_of_their_appearance() {
+fn an_unregistered_publisher_takes_over_only_from_one_that_fell_silent() {
     let mut f = Fixture::new();
+    let almost = FEEDER_SILENT_AFTER - Duration::from_millis(1);
     assert_eq!(f.tell(1, &event(1, 0, stored(0, &[1]))), [O::Stored]);
-    assert_eq!(f.tell(2, &event(1, 0, stored(0, &[2]))), [O::Stored]);
+    // One message with another id, and a worker that is not its own.
+    assert_eq!(f.tell(2, &event(1, 0, stored(0, &[2]))), [O::Foreign]);
+    f.now += almost;
+    assert_eq!(f.tell(1, &event(2, 0, stored(1, &[1, 3]))), [O::Stored]);
+    f.now += almost;
+    assert_eq!(f.tell(2, &event(2, 0, stored(0, &[2]))), [O::Foreign]);
+    assert_eq!((f.blocks(0, &[1, 3]), f.blocks(0, &[2])), (2, 0));
+    // What comes on another way is heard as well.
+    let mut other = Cursors::new(2);
+    let late = event(3, 0, stored(0, &[4]));
     assert_eq!(
-        f.tell(1, &event(2, 0, stored(0, &[1]))),
-        [O::Foreign],
-        "no going back"
+        accept_at(&f.intake, &mut other, 1, &[late], f.now),
+        [O::Duplicate]
     );
-    assert_eq!((f.blocks(0, &[1]), f.blocks(0, &[2])), (0, 1));
+    f.now += almost;
+    assert_eq!(f.tell(2, &event(3, 0, stored(0, &[2]))), [O::Foreign]);
+    f.now += Duration::from_millis(1);
+    assert_eq!(f.tell(2, &event(4, 0, stored(0, &[2]))), [O::Stored]);
+    assert_eq!(
+        (f.blocks(0, &[1]), f.blocks(0, &[2])),
+        (0, 1),
+        "emptied at the change"
+    );
+    // The first one is back, and gets the rank back when the other one has nothing more to say.
+    assert_eq!(f.tell(1, &event(3, 0, stored(0, &[4]))), [O::Foreign]);
+    f.now += FEEDER_SILENT_AFTER;
+    assert_eq!(f.tell(1, &event(4, 0, stored(0, &[1]))), [O::Stored]);
+    assert_eq!((f.blocks(0, &[1]), f.blocks(0, &[2])), (1, 0));
+}
+
+#[test]
+fn whose_record_comes_to_name_another_worker_feeds_this_one_no_more() {
+    let seen = |feeds| {
+        let workers = [
+            worker(W, Role::Aggregated, Some(card())),
+            worker(8, Role::Aggregated, Some(card())),
+        ];
+        view(workers, &[(1, feeds)])
+    };
+    let mut f = Fixture::with(&seen(None));
+    assert_eq!(f.tell(1, &event(1, 0, stored(0, &[1]))), [O::Stored]);
+    f.intake.follow(&seen(Some((8, 0))));
+    assert_eq!(f.blocks(0, &[1]), 0);
+    assert_eq!(f.tell(1, &event(2, 0, stored(0, &[1]))), [O::Foreign]);
 }
 
 #[test]
 fn the_same_stream_on_two_ways_is_read_once() {
     let mut f = Fixture::new();
-    let mut other = Cursors::new(2, 100);
+    let mut other = Cursors::new(2);
     assert_eq!(f.tell(1, &event(1, 0, stored(0, &[1]))), [O::Stored]);
     assert_eq!(f.tell(1, &event(2, 0, removed(&[1]))), [O::Removed]);
     for late in [event(1, 0, stored(0, &[1])), event(2, 0, removed(&[1]))] {
@@ -494,7 +556,7 @@ fn cursors_are_bounded_and_those_of_departed_ranks_make_room() {
         view([worker(W, Role::Aggregated, Some(card))], &[])
     };
     let mut f = Fixture::with(&range(0));
-    f.cursors = Cursors::new(1, 2);
+    f.intake.bound_cursors(2);
     for (id, rank, expected) in [
         (1, 0, O::Stored),
         (1, 1, O::Stored),
@@ -503,9 +565,31 @@ fn cursors_are_bounded_and_those_of_departed_ranks_make_room() {
     ] {
         assert_eq!(f.tell(1, &event(id, rank, stored(0, &[1]))), [expected], "{rank}");
     }
-    f.intake.follow(&range(2));
+    // A new bound is that of cursors that are there already, too.
+    f.intake.bound_cursors(3);
     assert_eq!(f.tell(1, &event(1, 2, stored(0, &[1]))), [O::Stored]);
+    f.intake.bound_cursors(2);
+    assert_eq!(f.tell(1, &event(2, 2, stored(0, &[1]))), [O::Stored], "it stays");
+    f.intake.follow(&range(3));
+    assert_eq!(f.tell(1, &event(1, 3, stored(0, &[1]))), [O::Stored]);
     assert_eq!(f.cursors.len(), 1);
+}
+
+#[test]
+fn invented_publishers_take_each_others_place_and_nobody_elses() {
+    let mut f = Fixture::new();
+    f.intake.bound_cursors(2);
+    assert_eq!(f.tell(1, &event(1, 0, stored(0, &[1]))), [O::Stored]);
+    for id in 100..10_000 {
+        f.now += Duration::from_millis(1);
+        assert_eq!(f.tell(id, &event(1, 0, stored(0, &[2]))), [O::Foreign]);
+        assert!(f.cursors.len() <= MAX_STREAMS_PER_RANK);
+    }
+    // The feeder, silent for longest of all, has its place; so has who joins.
+    assert_eq!(f.tell(1, &event(1, 0, Data::Cleared)), [O::Duplicate]);
+    assert_eq!(f.tell(1, &event(2, 0, stored(1, &[1, 3]))), [O::Stored]);
+    assert_eq!(f.blocks(0, &[1, 3]), 2);
+    assert_eq!(f.tell(9, &event(1, 1, stored(0, &[1]))), [O::Stored]);
 }
 
 #[test]
@@ -542,17 +626,14 @@ fn a_new_index_begins_empty() {
 fn what_of_a_message_is_usable_is_used() {
     let mut f = Fixture::new();
     let good = encode(&[event(1, 0, stored(0, &[1]))]);
-    let id = PublisherId::new(1);
+    let namespace = Namespace::from(NS);
+    let from = origin(1, &namespace, Duration::ZERO);
     // Two events, the second of which breaks off.
     let broken = [&[0x92], &good[1..], &good[1..good.len() - 5]].concat();
-    let tally = f
-        .intake
-        .accept(&mut f.cursors, id, &NS.into(), &broken, &Limits::KV_EVENTS);
+    let tally = f.intake.accept(&mut f.cursors, from, &broken, &Limits::KV_EVENTS);
     let counted: Vec<_> = tally.iter().collect();
     assert_eq!(counted, [(O::Stored, 1), (O::Refused(Unlawful::Malformed), 1)]);
-    let tally = f
-        .intake
-        .accept(&mut f.cursors, id, &NS.into(), b"\xc1", &Limits::KV_EVENTS);
+    let tally = f.intake.accept(&mut f.cursors, from, b"\xc1", &Limits::KV_EVENTS);
     assert_eq!(tally.of(O::Refused(Unlawful::Malformed)), 1);
     assert_eq!(f.blocks(0, &[1]), 1);
 }

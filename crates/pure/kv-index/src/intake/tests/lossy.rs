@@ -87,6 +87,8 @@ enum Fate {
     Names(Option<Any>),
     /// A publisher is registered (again).
     Register(Any),
+    /// Nobody says anything for long.
+    Silence,
     /// The subscription has been gone for long.
     Age,
     /// The subscription has ended; another begins.
@@ -100,6 +102,7 @@ fn fate() -> impl Strategy<Value = Fate> {
         5 => (any::<Any>(), any::<Any>()).prop_map(|(stream, event)| Fate::Again(stream, event)),
         2 => any::<Option<Any>>().prop_map(Fate::Names),
         2 => any::<Any>().prop_map(Fate::Register),
+        2 => Just(Fate::Silence),
         1 => Just(Fate::Age),
         1 => Just(Fate::End),
     ]
@@ -112,9 +115,9 @@ struct Model {
     named: Option<u64>,
     /// Registered publishers, the latest last.
     registered: Vec<u64>,
-    /// Publishers in the order in which they were first read.
-    appeared: Vec<u64>,
     feeder: Option<u64>,
+    /// Whether the feeder was heard since the last silence.
+    speaks: bool,
 }
 
 impl Model {
@@ -127,9 +130,8 @@ impl Model {
         view([worker(W, Role::Aggregated, Some(card()))], &publishers)
     }
 
-    fn place(&self, publisher: u64) -> (Option<usize>, Option<usize>) {
-        let at = |list: &[u64]| list.iter().position(|id| *id == publisher);
-        (at(&self.registered), at(&self.appeared))
+    fn place(&self, publisher: u64) -> Option<usize> {
+        self.registered.iter().position(|id| *id == publisher)
     }
 
     fn hear(&mut self, publisher: u64, event: u64) {
@@ -137,16 +139,13 @@ impl Model {
             return;
         }
         self.read.insert(publisher, event);
-        if !self.appeared.contains(&publisher) {
-            self.appeared.push(publisher);
-        }
         let may = self.named.is_none_or(|named| named == publisher);
-        let wins = self.named == Some(publisher)
-            || self
-                .feeder
-                .is_none_or(|feeder| self.place(publisher) >= self.place(feeder));
+        let wins = self.feeder.is_none_or(|feeder| {
+            let (mine, first) = (self.place(publisher), self.place(feeder));
+            feeder == publisher || mine > first || mine == first && !self.speaks
+        });
         if may && wins {
-            self.feeder = Some(publisher);
+            (self.feeder, self.speaks) = (Some(publisher), true);
         }
     }
 }
@@ -212,6 +211,10 @@ proptest! {
                     model.registered.push(id);
                     f.intake.follow(&model.view());
                 }
+                Fate::Silence => {
+                    f.now += FEEDER_SILENT_AFTER;
+                    model.speaks = false;
+                }
                 Fate::Age => {
                     f.intake.age(&f.cursors);
                     model.feeder = None;
@@ -220,7 +223,6 @@ proptest! {
                     f.intake.end(&mut f.cursors);
                     model.feeder = None;
                     model.read.clear();
-                    model.appeared.clear();
                 }
             }
             if let Some((stream, at)) = told
