@@ -26,6 +26,7 @@ use crate::{
     family::{Family, Relay},
     limits::{BLOCK_EVENTS_STALE_AFTER, RECONNECT_MAX},
     metrics::{BlockMetrics, Lines},
+    outages::{Forgotten, Outages},
     settings::{BlockSettings, Settings},
     subscription::Session,
 };
@@ -69,6 +70,8 @@ pub(crate) struct Blocks {
     budget: Budget,
     /// Caps that were wanted for the index in use.
     caps: Mutex<Caps>,
+    /// Streams that were away for long.
+    away: Arc<Outages>,
     subscriptions: AtomicU64,
     /// The zero of the intake's time.
     started: Instant,
@@ -87,6 +90,7 @@ impl Blocks {
             metrics,
             budget: Budget::new(first.budget),
             caps: Mutex::new(NOTHING),
+            away: Arc::default(),
             subscriptions: AtomicU64::default(),
             started: Instant::now(),
             cursors: Mutex::default(),
@@ -155,6 +159,7 @@ impl Family for Blocks {
             started: self.started,
             metrics: self.metrics.clone(),
             cursors,
+            forgotten: Forgotten::new(&self.away),
         }
     }
 
@@ -170,6 +175,7 @@ impl Family for Blocks {
                 since: Instant::now(),
                 delivered: false,
                 lost: Instant::now(),
+                forgotten: Forgotten::new(&self.away),
             }),
             cursors: Mutex::new(self.new_cursors()),
         }
@@ -196,6 +202,7 @@ pub(crate) struct Stream {
     started: Instant,
     metrics: BlockMetrics,
     cursors: Arc<Mutex<Cursors>>,
+    forgotten: Forgotten,
 }
 
 impl Handler for Stream {
@@ -210,6 +217,7 @@ impl Handler for Stream {
         };
         match Delivery::decode(message, &expected, &self.limits) {
             Ok(delivery) => {
+                self.forgotten.speaks();
                 let mut cursors = lock(&self.cursors);
                 let from = Origin {
                     publisher: self.id,
@@ -232,12 +240,8 @@ impl Session for Stream {
     fn stale(&mut self) {
         let emptied = self.intake.age(&lock(&self.cursors));
         if emptied > 0 {
-            tracing::warn!(
-                publisher = self.id.hex(),
-                namespace = self.namespace.as_str(),
-                ranks = emptied,
-                "no block events for long: what these ranks hold is not known any more"
-            );
+            self.forgotten
+                .emptied(emptied, Some(self.id), Some(&self.namespace));
         }
     }
 }
@@ -262,6 +266,7 @@ struct Shared {
     /// When the last connection was lost, while none stands. Of connections that neither lasted nor delivered anything
     /// nothing is known here.
     lost: Instant,
+    forgotten: Forgotten,
 }
 
 impl Streams {
@@ -279,6 +284,7 @@ impl Streams {
             publisher: None,
         };
         let delivery = Delivery::decode(message, &expected, &self.limits)?;
+        lock(&self.shared).forgotten.speaks();
         let from = Origin {
             publisher: delivery.publisher,
             namespace,
@@ -322,10 +328,7 @@ impl Relay for Streams {
         drop(shared);
         let emptied = self.intake.age(&lock(&self.cursors));
         if emptied > 0 {
-            tracing::warn!(
-                ranks = emptied,
-                "no block events from event brokers for long: what these ranks hold is not known any more"
-            );
+            lock(&self.shared).forgotten.emptied(emptied, None, None);
         }
     }
 

@@ -137,6 +137,77 @@ impl Drop for Complaint {
     }
 }
 
+/// What one stream of block events has added to those that were away for so long that what they said is forgotten.
+#[derive(Debug)]
+pub(crate) struct Forgotten {
+    outages: Arc<Outages>,
+    counted: bool,
+}
+
+/// The condition that all forgotten streams share.
+const FORGOTTEN: &str = "no block events for long";
+
+impl Forgotten {
+    /// `outages` is shared by the streams, and has no other conditions.
+    pub(crate) fn new(outages: &Arc<Outages>) -> Self {
+        Self {
+            outages: Arc::clone(outages),
+            counted: false,
+        }
+    }
+
+    /// So many ranks of the stream were emptied. A set of brokers names no publisher.
+    pub(crate) fn emptied(
+        &mut self,
+        ranks: usize,
+        publisher: Option<PublisherId>,
+        namespace: Option<&Namespace>,
+    ) {
+        let publisher = publisher.map(PublisherId::hex);
+        let namespace = namespace.map(Namespace::as_str);
+        tracing::debug!(publisher, namespace, ranks, "{FORGOTTEN}");
+        match self.begins() {
+            News::Known => {}
+            News::First => tracing::warn!(
+                publisher,
+                namespace,
+                ranks,
+                "{FORGOTTEN}: what these ranks hold is not known any more"
+            ),
+            News::Many(subscriptions) => tracing::warn!(
+                subscriptions,
+                "{FORGOTTEN}: what the ranks of these subscriptions hold is not known any more"
+            ),
+        }
+    }
+
+    /// The stream says something again.
+    pub(crate) fn speaks(&mut self) {
+        if self.ends() {
+            tracing::info!("block events arrive again from all that were away for long");
+        }
+    }
+
+    fn begins(&mut self) -> News {
+        if std::mem::replace(&mut self.counted, true) {
+            News::Known
+        } else {
+            self.outages.begins(FORGOTTEN)
+        }
+    }
+
+    /// Whether it was the last stream that was away.
+    fn ends(&mut self) -> bool {
+        std::mem::take(&mut self.counted) && self.outages.ends(FORGOTTEN)
+    }
+}
+
+impl Drop for Forgotten {
+    fn drop(&mut self) {
+        self.ends();
+    }
+}
+
 const fn one(target: &Target) -> &'static str {
     match target.family {
         Topic::KvMetrics => "load subscription",
@@ -179,6 +250,26 @@ mod tests {
         }
         assert!(outages.ends("no route"), "the last one tells");
         assert_eq!(outages.begins("no route"), News::First, "a new outage is told");
+    }
+
+    #[test]
+    fn streams_that_are_forgotten_are_a_handful_of_lines() {
+        let outages = Arc::new(Outages::default());
+        let mut streams: Vec<_> = (0..1000).map(|_| Forgotten::new(&outages)).collect();
+        let all = |streams: &mut Vec<Forgotten>| -> Vec<_> {
+            let news = streams.iter_mut().map(Forgotten::begins);
+            news.filter(|news| *news != News::Known).collect()
+        };
+        let told = [News::First, News::Many(10), News::Many(100), News::Many(1000)];
+        assert_eq!(all(&mut streams), told);
+        assert_eq!(all(&mut streams), [], "they are still away");
+        let last = streams.pop();
+        assert!(streams.iter_mut().all(|stream| !stream.ends()));
+        assert!(last.is_some_and(|mut last| last.ends()), "the last one tells");
+        assert!(!streams.iter_mut().any(Forgotten::ends), "once");
+        assert_eq!(all(&mut streams), told[..3], "another time");
+        drop(streams);
+        assert!(outages.lock().is_empty());
     }
 
     #[test]

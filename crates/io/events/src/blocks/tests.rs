@@ -251,6 +251,23 @@ async fn a_set_of_brokers_is_lost_with_its_last_connection() {
     assert!(!f.holds(11));
 }
 
+#[tokio::test]
+async fn a_new_bound_of_cursors_is_that_of_running_subscriptions() {
+    let blocks = Blocks::new(BlockMetrics::new().unwrap(), 1);
+    let mut settings = Settings::default();
+    settings.blocks.cursors = 0;
+    blocks.follow(&seen(), &settings);
+    let streams = blocks.relay(Limits::KV_EVENTS);
+    streams.ask([(b"subject".as_slice().into(), Namespace::from("ns"))].into());
+    let mut bytes = zmtp_message(&message(0, 1, 11), b"subject");
+    bytes.deliver(|message| streams.message(message));
+    assert_eq!(blocks.metrics.counted(Outcome::OverCapacity), 1);
+    settings.blocks.cursors = 1;
+    blocks.follow(&seen(), &settings);
+    bytes.deliver(|message| streams.message(message));
+    assert_eq!(blocks.metrics.counted(Outcome::Stored), 1);
+}
+
 /// A message of a broker, as its bytes arrive.
 struct Bytes(Vec<u8>);
 
