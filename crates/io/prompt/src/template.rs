@@ -4,6 +4,7 @@
 //! of instructions and a cap on its output. What it is given is what the frontend would give it: which shapes of
 //! messages a template takes is found out once, when it is loaded, with the probes that the frontend uses.
 
+mod bounded;
 mod families;
 mod messages;
 mod probes;
@@ -32,6 +33,9 @@ const TOOL_USE: &str = "tool_use";
 
 /// The time of a rendering, for `strftime_now`; a name that no template and no request can mean.
 const NOW: &str = "continuum now";
+
+/// The longest text of a rendering, for what makes texts; such a name as well.
+const CAP: &str = "continuum cap";
 
 /// The templates of a model, compiled.
 #[derive(Debug)]
@@ -175,7 +179,7 @@ impl Templates {
                 .into_iter()
                 .take(if given.bare { 2 } else { usize::MAX })
                 .chain(arguments)
-                .chain([(NOW, Value::from(now.as_second()))]),
+                .chain([(NOW, Value::from(now.as_second())), (CAP, Value::from(cap))]),
         );
         let mut out = Capped {
             text: Vec::new(),
@@ -187,7 +191,12 @@ impl Templates {
             .get_template(name)?
             .render_captured_to(context, &mut out)
             .map(|_| ());
-        if out.over {
+        // Nothing else than a text that is too long keeps anything from being written.
+        if out.over
+            || result
+                .as_ref()
+                .is_err_and(|error| error.kind() == ErrorKind::WriteFailure)
+        {
             return Err(Error::Output(cap));
         }
         result?;
@@ -207,7 +216,7 @@ fn environment() -> Environment<'static> {
     env.set_undefined_behavior(UndefinedBehavior::Lenient);
     env.set_fuel(Some(TEMPLATE_FUEL));
     env.set_recursion_limit(MAX_TEMPLATE_DEPTH);
-    env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    env.set_unknown_method_callback(bounded::method);
     env.set_formatter(python::print);
     env.add_filter(
         "tojson",
@@ -217,7 +226,16 @@ fn environment() -> Environment<'static> {
     );
     env.add_filter("fromjson", python::fromjson);
     env.add_filter("from_json", python::fromjson);
-    env.add_filter("string", |value: Value| python::string(&value));
+    env.add_filter("string", |state: &minijinja::State, value: Value| {
+        python::string(state, &value)
+    });
+    env.add_filter("pprint", |state: &minijinja::State, value: Value| {
+        bounded::pprint(state, &value)
+    });
+    env.add_filter("join", bounded::join);
+    env.add_filter("format", bounded::format);
+    // It prints all that a rendering knows, indented.
+    env.remove_global("debug");
     // Templates ask for the length of `tools` that are not there.
     env.add_filter("length", |value: Value| value.len().unwrap_or(0));
     env.add_function("raise_exception", |text: String| -> Result<Value, EngineError> {
@@ -229,6 +247,8 @@ fn environment() -> Environment<'static> {
             .and_then(|now| i64::try_from(now).ok())
             .unwrap_or(0);
         let now = Timestamp::from_second(now).unwrap_or_default();
+        // A directive may ask for 255 characters.
+        state.consume_fuel(u64::try_from(format.len()).unwrap_or(u64::MAX))?;
         jiff::fmt::strtime::format(format, now)
             .map_err(|_| EngineError::new(ErrorKind::InvalidOperation, "not a time format"))
     });

@@ -1,12 +1,11 @@
 //! Values as Python spells them: templates are written for Python, and its spelling is what models were trained on.
 
-use std::fmt::Write as _;
-
 use minijinja::{
     Error, ErrorKind, Output, State,
     value::{Kwargs, Value, ValueKind},
 };
 
+use super::bounded::{self, Text};
 use crate::{json::Json, limits::MAX_NESTING};
 
 /// `json.dumps(value, ensure_ascii=False)`, as Hugging Face defines the filter: nothing is escaped for HTML.
@@ -46,9 +45,9 @@ pub(super) fn tojson(
         sorted: options.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
     };
     options.assert_all_used()?;
-    let mut out = String::new();
+    let mut out = Text::new(state);
     style.value(state, &mut out, value, 0)?;
-    Ok(Value::from(out))
+    Ok(Value::from(out.into_string()))
 }
 
 /// `json.loads`; what is no text stays as it is.
@@ -65,18 +64,23 @@ pub(super) fn fromjson(value: Value) -> Result<Value, Error> {
 pub(super) fn print(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
     match float_of(value) {
         Some(value) => out.write_str(&float(value)).map_err(Error::from),
+        // What is printed into a variable is no output yet, and has no cap of its own.
+        None if value.as_object().is_some() => out
+            .write_str(&bounded::printed(state, value)?)
+            .map_err(Error::from),
         None => minijinja::escape_formatter(out, state, value),
     }
 }
 
 /// The filter `string`, with floats as [`print`] has them.
-pub(super) fn string(value: &Value) -> Value {
-    match float_of(value) {
+pub(super) fn string(state: &State, value: &Value) -> Result<Value, Error> {
+    Ok(match float_of(value) {
         Some(value) => Value::from(float(value)),
-        None => value
-            .to_str()
-            .map_or_else(|| Value::from(value.to_string()), Value::from),
-    }
+        None => match value.to_str() {
+            Some(text) => Value::from(text),
+            None => Value::from(bounded::printed(state, value)?),
+        },
+    })
 }
 
 /// `repr` of a float: the shortest digits that read back as the same number, in fixed notation from `1e-4` to below
@@ -128,58 +132,58 @@ struct Style {
 }
 
 impl Style {
-    fn value(&self, state: &State, out: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
+    fn value(&self, state: &State, out: &mut Text, value: &Value, depth: usize) -> Result<(), Error> {
         if depth > MAX_NESTING {
             return Err(Error::new(ErrorKind::BadSerialization, "nested too deeply"));
         }
         state.consume_fuel(1)?;
         match value.kind() {
-            ValueKind::Undefined | ValueKind::None => out.push_str("null"),
-            ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
+            ValueKind::Undefined | ValueKind::None => out.push_str("null")?,
+            ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" })?,
             ValueKind::Number => match float_of(value) {
-                Some(number) if number.is_nan() => out.push_str("NaN"),
+                Some(number) if number.is_nan() => out.push_str("NaN")?,
                 Some(number) if number.is_infinite() => {
-                    out.push_str(if number < 0.0 { "-Infinity" } else { "Infinity" });
+                    out.push_str(if number < 0.0 { "-Infinity" } else { "Infinity" })?;
                 }
-                Some(number) => out.push_str(&float(number)),
-                None => out.push_str(&value.to_string()),
+                Some(number) => out.push_str(&float(number))?,
+                None => out.push_str(&value.to_string())?,
             },
             ValueKind::String => self.text(state, out, value.as_str().unwrap_or_default())?,
             ValueKind::Seq | ValueKind::Iterable => {
                 let mut items = value.try_iter()?.peekable();
                 if items.peek().is_none() {
-                    out.push_str("[]");
+                    out.push_str("[]")?;
                     return Ok(());
                 }
-                out.push('[');
+                out.push('[')?;
                 for (index, item) in items.enumerate() {
-                    self.before(out, index, depth + 1);
+                    self.before(out, index, depth + 1)?;
                     self.value(state, out, &item, depth + 1)?;
                 }
-                self.after(out, depth);
-                out.push(']');
+                self.after(out, depth)?;
+                out.push(']')?;
             }
             ValueKind::Map => {
                 let mut names: Vec<Value> = value.try_iter()?.collect();
                 if names.is_empty() {
-                    out.push_str("{}");
+                    out.push_str("{}")?;
                     return Ok(());
                 }
                 if self.sorted {
                     names.sort();
                 }
-                out.push('{');
+                out.push('{')?;
                 for (index, name) in names.iter().enumerate() {
-                    self.before(out, index, depth + 1);
+                    self.before(out, index, depth + 1)?;
                     match name.as_str() {
                         Some(name) => self.text(state, out, name)?,
                         None => self.text(state, out, &name.to_string())?,
                     }
-                    out.push_str(&self.member);
+                    out.push_str(&self.member)?;
                     self.value(state, out, &value.get_item(name)?, depth + 1)?;
                 }
-                self.after(out, depth);
-                out.push('}');
+                self.after(out, depth)?;
+                out.push('}')?;
             }
             ValueKind::Bytes | ValueKind::Plain | ValueKind::Invalid => return Err(cannot()),
             _ => return Err(cannot()),
@@ -187,42 +191,43 @@ impl Style {
         Ok(())
     }
 
-    fn before(&self, out: &mut String, index: usize, depth: usize) {
+    fn before(&self, out: &mut Text, index: usize, depth: usize) -> Result<(), Error> {
         if index > 0 {
-            out.push_str(&self.item);
+            out.push_str(&self.item)?;
         }
-        self.line(out, depth);
+        self.line(out, depth)
     }
 
-    fn after(&self, out: &mut String, depth: usize) {
-        self.line(out, depth);
+    fn after(&self, out: &mut Text, depth: usize) -> Result<(), Error> {
+        self.line(out, depth)
     }
 
-    fn line(&self, out: &mut String, depth: usize) {
+    fn line(&self, out: &mut Text, depth: usize) -> Result<(), Error> {
         if let Some(indent) = &self.indent {
-            out.push('\n');
-            (0..depth).for_each(|_| out.push_str(indent));
+            out.push('\n')?;
+            (0..depth).try_for_each(|_| out.push_str(indent))?;
         }
+        Ok(())
     }
 
-    fn text(&self, state: &State, out: &mut String, text: &str) -> Result<(), Error> {
+    fn text(&self, state: &State, out: &mut Text, text: &str) -> Result<(), Error> {
         state.consume_fuel(u64::try_from(text.len() / 64).unwrap_or(u64::MAX))?;
-        out.push('"');
+        out.push('"')?;
         for c in text.chars() {
             match c {
-                '"' => out.push_str("\\\""),
-                '\\' => out.push_str("\\\\"),
-                '\n' => out.push_str("\\n"),
-                '\r' => out.push_str("\\r"),
-                '\t' => out.push_str("\\t"),
-                '\u{8}' => out.push_str("\\b"),
-                '\u{c}' => out.push_str("\\f"),
-                c if c < ' ' => escape(out, c),
-                c if self.ascii && !c.is_ascii() => escape(out, c),
-                c => out.push(c),
+                '"' => out.push_str("\\\"")?,
+                '\\' => out.push_str("\\\\")?,
+                '\n' => out.push_str("\\n")?,
+                '\r' => out.push_str("\\r")?,
+                '\t' => out.push_str("\\t")?,
+                '\u{8}' => out.push_str("\\b")?,
+                '\u{c}' => out.push_str("\\f")?,
+                c if c < ' ' => escape(out, c)?,
+                c if self.ascii && !c.is_ascii() => escape(out, c)?,
+                c => out.push(c)?,
             }
         }
-        out.push('"');
+        out.push('"')?;
         Ok(())
     }
 }
@@ -231,11 +236,11 @@ fn cannot() -> Error {
     Error::new(ErrorKind::BadSerialization, "cannot be written as JSON")
 }
 
-fn escape(out: &mut String, c: char) {
+fn escape(out: &mut Text, c: char) -> Result<(), Error> {
     for unit in c.encode_utf16(&mut [0; 2]) {
-        // Writing to a text never fails.
-        let _never = write!(out, "\\u{unit:04x}");
+        out.push_str(&format!("\\u{unit:04x}"))?;
     }
+    Ok(())
 }
 
 #[cfg(test)]

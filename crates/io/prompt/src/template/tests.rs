@@ -69,3 +69,78 @@ fn expressions_of_real_templates_print_what_python_prints() {
         }
     }
 }
+
+/// What one expression makes is measured and dropped, so that no output is what is too long.
+#[test]
+fn a_long_text_is_refused_before_it_is_there() {
+    const CAP: usize = 1 << 20;
+    // 50 KB, which are 12 MB with an indentation of four.
+    let deep = format!("{}{}1{}", "[".repeat(120), "1,".repeat(25_000), "]".repeat(120));
+    let wide = format!("[{}1]", "\"\\u0001\",".repeat(CAP / 8));
+    let given = format!(
+        r#"{{"deep": {deep}, "wide": {wide}, "text": "{}"}}"#,
+        "x".repeat(1000)
+    );
+    let mut wrong = Vec::new();
+    for expression in [
+        "deep | tojson(indent=4)",
+        "deep | tojson(indent='        ')",
+        "deep | tojson(indent=1000000000)",
+        "wide | tojson",
+        "wide | string",
+        "deep | pprint",
+        "([text] * 2000) | string",
+        "([text] * 2000) | join",
+        "([text] * 2000) | join(', ')",
+        "([[text]] * 2000) | join",
+        "''.join([text] * 2000)",
+        "text.join([1] * 2000)",
+        "'{:>2000000}'.format(1)",
+        "'{:.2000000f}'.format(1.5)",
+        "'{:>99999999999999999999}'.format(1)",
+        "'%2000000d' | format(1)",
+    ] {
+        let source = format!("{{{{ ({expression}) | length }}}}");
+        match render(&source, &given) {
+            Err(Error::Output(CAP)) => {}
+            found => wrong.push((expression, found)),
+        }
+    }
+    let found = render("{% set x %}{{ wide }}{% endset %}{{ x | length }}", &given);
+    assert!(matches!(found, Err(Error::Output(CAP))), "{found:?}");
+    // The engine itself: what its fuel does not pay for is not made.
+    for expression in [
+        "'a' * 1000000000",
+        "text * 1000000",
+        "[text] * 1000000000",
+        "range(1000000000)",
+        "(text * 1000) | replace('x', text)",
+        "(text * 1000).replace('x', text)",
+        "(('\\n' * 100000) | indent(100000))",
+        "[1] | batch(1000000000, text)",
+        "[1] | slice(1000000000)",
+        "strftime_now('%255d' * 2000000)",
+        "debug()",
+    ] {
+        let source = format!("{{{{ ({expression}) | length }}}}");
+        match render(&source, &given) {
+            Err(Error::Engine(_)) => {}
+            found => wrong.push((expression, found)),
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+    // Within the cap all is as it was.
+    for (expression, length) in [
+        ("([text] * 1000) | join(' ')", 1_000_999),
+        ("' '.join([text] * 1000)", 1_000_999),
+        ("'{:>1000000}'.format(1)", 1_000_000),
+        ("'%1000000d' | format(1)", 1_000_000),
+        ("[text, 1.5, none] | string", 1015),
+    ] {
+        let source = format!("{{{{ ({expression}) | length }}}}");
+        match render(&source, &given) {
+            Ok(found) => assert_eq!(found, length.to_string(), "{expression}"),
+            Err(error) => panic!("{expression}: {error:?}"),
+        }
+    }
+}
