@@ -40,6 +40,13 @@ pub struct Matches {
     pub(crate) active: Vec<u64>,
     /// Where the owners in lower tiers change.
     pub(crate) stretches: Vec<Stretch>,
+    /// Where the blocks of the device end, and the seats that hold them, in order.
+    pub(crate) begins: Vec<(u32, u16)>,
+    /// Members that are owners no more where the owners in lower tiers change.
+    pub(crate) dropped: Vec<u16>,
+    /// Members of lower tiers that the last lookup looked at one by one.
+    #[cfg(test)]
+    pub(crate) looked_at: usize,
 }
 
 /// From one block on, the owners in lower tiers are these.
@@ -57,6 +64,10 @@ impl Default for Matches {
             lower: Vec::new(),
             active: Vec::new(),
             stretches: Vec::new(),
+            begins: Vec::new(),
+            dropped: Vec::new(),
+            #[cfg(test)]
+            looked_at: 0,
         }
     }
 }

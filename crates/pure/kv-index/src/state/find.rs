@@ -7,7 +7,7 @@ use crate::{
     answer::{Matches, Stretch},
     blocks::{RUN, Run},
     hash::Seeds,
-    seats::{Level, NOBODY},
+    seats::Level,
     sets::{EMPTY, SetId, each_bit},
 };
 
@@ -174,33 +174,121 @@ impl State {
     }
 
     /// Blocks of the host and on disk, where those of the device end.
+    ///
+    /// As in the walk before, what is held on to is one bit for each rank and tier, and work is done only where a rank
+    /// begins, drops out or goes on in the next tier, however many blocks and owners there are.
     fn find_lower(&self, end: u32, out: &mut Matches) {
         let Matches {
             device,
             lower,
+            active,
             stretches,
+            begins,
+            dropped,
             ..
         } = out;
         lower.resize(device.len(), (0, 0));
+        let mut below = Below {
+            state: self,
+            device,
+            lower,
+            #[cfg(test)]
+            looked_at: 0,
+        };
+        self.begin(end, below.device, begins);
+        // Two members of the sets in lower tiers stand for each seat.
+        let words = active.len() * 2;
+        active.clear();
+        active.resize(words, 0);
+        let mut waiting = begins.iter().copied().peekable();
         let ends = stretches.iter().skip(1).map(|stretch| stretch.from).chain([end]);
         for (stretch, end) in stretches.iter().zip(ends) {
-            self.sets.view(stretch.owners).each(|member| {
+            let owners = stretch.owners;
+            dropped.clear();
+            self.sets
+                .view(owners)
+                .narrow(active, |member| dropped.push(member));
+            for member in dropped.iter().copied() {
                 let owner = Owner::of_below(member);
-                let rank = self.seats.rank(owner.seat);
-                let number = usize::from(rank);
-                let (Some(device), Some((host, disk))) = (device.get(number), lower.get_mut(number)) else {
-                    return;
-                };
-                let at = device + *host + *disk;
-                if rank == NOBODY || at < stretch.from || at >= end {
-                    return;
+                below.ends(owner, stretch.from);
+                if owner.level == Level::Host {
+                    below.goes_on(owner.seat, &[Level::Disk], owners, active);
                 }
-                match owner.level {
-                    Level::Host if *disk == 0 => *host += end - at,
-                    Level::Disk => *disk += end - at,
-                    Level::Host | Level::Device => {}
+            }
+            while let Some((depth, seat)) = waiting.next_if(|(depth, _)| *depth < end) {
+                // Whose blocks end before the first stretch has a hole behind them.
+                if depth >= stretch.from {
+                    below.goes_on(seat, &[Level::Host, Level::Disk], owners, active);
                 }
+            }
+        }
+        for (number, word) in active.iter().enumerate() {
+            each_bit(number, *word, &mut |member| {
+                below.ends(Owner::of_below(member), end)
             });
+        }
+        #[cfg(test)]
+        {
+            out.looked_at = below.looked_at;
+        }
+    }
+
+    /// Seats whose blocks of the device end before this depth, in the order in which they do.
+    fn begin(&self, end: u32, device: &[u32], begins: &mut Vec<(u32, u16)>) {
+        begins.clear();
+        for (number, word) in self.seats.live().iter().enumerate() {
+            each_bit(number, *word, &mut |seat| {
+                let depth = device.get(usize::from(self.seats.rank(seat)));
+                begins.extend(depth.filter(|depth| **depth < end).map(|depth| (*depth, seat)));
+            });
+        }
+        begins.sort_unstable();
+    }
+}
+
+/// Counts what ranks hold in lower tiers.
+struct Below<'a> {
+    state: &'a State,
+    device: &'a [u32],
+    lower: &'a mut [(u32, u32)],
+    /// Members that were looked at one by one.
+    #[cfg(test)]
+    looked_at: usize,
+}
+
+impl Below<'_> {
+    /// A seat goes on in the first of these tiers in which it is an owner.
+    fn goes_on(&mut self, seat: u16, levels: &[Level], owners: SetId, active: &mut [u64]) {
+        #[cfg(test)]
+        {
+            self.looked_at += 1;
+        }
+        let members = levels.iter().map(|level| Owner { seat, level: *level }.below());
+        let mut owned = members.filter(|member| self.state.sets.contains(owners, *member));
+        if let Some(member) = owned.next()
+            && let Some(word) = active.get_mut(usize::from(member) / 64)
+        {
+            *word |= 1 << (member % 64);
+        }
+    }
+
+    /// An owner's blocks end at this depth.
+    fn ends(&mut self, owner: Owner, depth: u32) {
+        #[cfg(test)]
+        {
+            self.looked_at += 1;
+        }
+        let number = usize::from(self.state.seats.rank(owner.seat));
+        if let (Some(device), Some((host, disk))) = (self.device.get(number), self.lower.get_mut(number)) {
+            let blocks = depth.saturating_sub(device + *host + *disk);
+            match owner.level {
+                Level::Host => *host += blocks,
+                Level::Disk => *disk += blocks,
+                Level::Device => {}
+            }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
