@@ -88,7 +88,7 @@ struct Worker {
     dp_start_rank: Option<u32>,
     dp_size: Option<u32>,
     block_size: Option<u32>,
-    /// Why its cache is not looked at; `null` where it is, as far as its card goes.
+    /// Why its cache, or that of some of its ranks, is not looked at; `null` where it is.
     kv_unscored: Option<&'static str>,
     capacity: Capacity,
     /// Whether it declares one; what it declares is an internal address.
@@ -173,7 +173,10 @@ impl Workers {
             workers: view
                 .workers
                 .values()
-                .map(|worker| Worker::of(worker, ranks.remove(&worker.key).unwrap_or_default()))
+                .map(|worker| {
+                    let rows = ranks.remove(&worker.key).unwrap_or_default();
+                    Worker::of(worker, rows, fleet.kv.filled().is_beyond(&worker.key))
+                })
                 .collect(),
             load_publishers,
             kv_event_publishers: publishers(Topic::KvEvents),
@@ -195,7 +198,8 @@ impl Workers {
 }
 
 impl Worker {
-    fn of(worker: &FleetWorker, rows: Vec<Row>) -> Self {
+    /// `beyond`: the index has no room for some of its ranks.
+    fn of(worker: &FleetWorker, rows: Vec<Row>, beyond: bool) -> Self {
         let card = worker.card.as_deref();
         let capacity = card.map(|card| card.capacity).unwrap_or_default();
         let names = |kind| {
@@ -217,7 +221,9 @@ impl Worker {
             dp_start_rank: worker.ranks().map(|ranks| ranks.start),
             dp_size: worker.ranks().map(|ranks| ranks.size),
             block_size: card.and_then(|card| card.block_size),
-            kv_unscored: continuum_kv_index::unscored(worker).map(Unscored::as_str),
+            kv_unscored: continuum_kv_index::unscored(worker)
+                .or(beyond.then_some(Unscored::OverCapacity))
+                .map(Unscored::as_str),
             capacity: Capacity {
                 total_kv_blocks: capacity.total_kv_blocks,
                 max_num_batched_tokens: capacity.max_num_batched_tokens,

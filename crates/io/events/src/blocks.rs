@@ -7,13 +7,13 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
 use arc_swap::ArcSwapOption;
 use continuum_fleet::{
-    ids::{Namespace, PublisherId},
+    ids::{Namespace, PublisherId, WorkerKey},
     view::{FleetView, Publisher, Topic},
 };
 use continuum_kv_index::{Caps, Cursors, Index, Intake, Origin, Outcome, RankKey};
@@ -59,6 +59,12 @@ impl Filled {
     pub fn misses(&self, rank: &RankKey) -> bool {
         self.intake.misses(rank)
     }
+
+    /// Whether the index has no room for some of a worker's ranks: see [`Intake::is_beyond`].
+    #[must_use]
+    pub fn is_beyond(&self, worker: &WorkerKey) -> bool {
+        self.intake.is_beyond(worker)
+    }
 }
 
 /// The family of block events.
@@ -70,6 +76,8 @@ pub(crate) struct Blocks {
     budget: Budget,
     /// Caps that were wanted for the index in use.
     caps: Mutex<Caps>,
+    /// Ranks that the index has no room for.
+    beyond: AtomicUsize,
     /// Streams that were away for long.
     away: Arc<Outages>,
     subscriptions: AtomicU64,
@@ -90,6 +98,7 @@ impl Blocks {
             metrics,
             budget: Budget::new(first.budget),
             caps: Mutex::new(NOTHING),
+            beyond: AtomicUsize::new(0),
             away: Arc::default(),
             subscriptions: AtomicU64::default(),
             started: Instant::now(),
@@ -139,10 +148,18 @@ impl Family for Blocks {
             self.intake.fill(Arc::clone(&index));
             self.filled.index.store(settings.enabled.then_some(index));
         }
-        if settings.enabled {
-            self.intake.follow(view);
+        let beyond = if settings.enabled {
+            self.intake.follow(view)
         } else {
-            self.intake.follow(&FleetView::default());
+            self.intake.follow(&FleetView::default())
+        };
+        // Once for as long as it lasts.
+        if self.beyond.swap(beyond, Relaxed) == 0 && beyond > 0 {
+            tracing::warn!(
+                ranks = beyond,
+                cap = caps.ranks,
+                "more ranks than `dynamo.kv.limits.max_owners_per_node`: what the others hold is not known"
+            );
         }
     }
 

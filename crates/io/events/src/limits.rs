@@ -40,6 +40,10 @@ pub const MAX_READ_BUFFER_BYTES: usize = 64 * 1024;
 /// A subscription to block events that has not been connected for this long: what it said of its ranks is forgotten.
 pub const BLOCK_EVENTS_STALE_AFTER: Duration = Duration::from_secs(60);
 
+/// Between two looks for what cleared ranks have left in the index. Events clean up along their way; a silent fleet
+/// sends none.
+pub const TIDY_EVERY: Duration = Duration::from_secs(1);
+
 /// Connections that are being opened at a time. A fleet that appears all at once must not be met with thousands of
 /// half-open ones; a dead address holds its place for [`CONNECT_TIMEOUT`].
 pub const MAX_CONNECTS: usize = 512;

@@ -105,3 +105,27 @@ impl Settings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use continuum_config::Build;
+    use continuum_kv_index::limits::{MOST_BLOCKS, MOST_RANKS};
+
+    /// The index does no more than this, and says nothing of it.
+    #[test]
+    fn the_configuration_asks_for_no_more_than_the_index_can_do() {
+        for (key, most) in [
+            ("max_index_blocks", MOST_BLOCKS),
+            ("max_owners_per_node", MOST_RANKS),
+        ] {
+            for (value, is_fine) in [(most, true), (most + 1, false)] {
+                let text = format!(
+                    "backends: [{{name: a, url: 'http://127.0.0.1:9', models: [m]}}]\n\
+                     dynamo: {{kv: {{limits: {{{key}: {value}}}}}}}"
+                );
+                let parsed = continuum_config::parse(&text, &|_| None, Build::FULL);
+                assert_eq!(parsed.is_ok(), is_fine, "{key}: {value}: {parsed:?}");
+            }
+        }
+    }
+}

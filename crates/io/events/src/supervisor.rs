@@ -19,6 +19,7 @@ use ipnet::IpNet;
 use tokio::{
     sync::watch,
     task::{JoinSet, yield_now},
+    time::sleep,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -29,7 +30,7 @@ use crate::{
     client::Topics,
     connector::{Connector, Direct, Target},
     family::{Family, LoadSamples, Relay as _, Relayed},
-    limits::STOP_GRACE,
+    limits::{STOP_GRACE, TIDY_EVERY},
     metrics::{BlockMetrics, Metrics},
     outages::Outages,
     settings::Settings,
@@ -202,9 +203,6 @@ impl<F: Family> Supervisor<F> {
             self.family.follow(&view.load(), &wanted);
             self.reconcile(&view.load(), &wanted).await;
             self.family.subscribed(&self.publishers);
-            while self.family.tidy() {
-                yield_now().await;
-            }
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
@@ -215,8 +213,10 @@ impl<F: Family> Supervisor<F> {
                     tokio::select! {
                         () = stop.cancelled() => break,
                         _ = generations.changed() => {}
+                        () = keep_tidy(&self.family) => {}
                     }
                 },
+                () = keep_tidy(&self.family) => {}
             }
         }
         self.stop_all().await;
@@ -409,6 +409,16 @@ impl<F: Family> Supervisor<F> {
         for relay in relays {
             relay.end();
         }
+    }
+}
+
+/// Cleans up as long as it is polled, a part at a time, also while nothing is heard of the fleet.
+async fn keep_tidy<F: Family>(family: &F) {
+    loop {
+        while family.tidy() {
+            yield_now().await;
+        }
+        sleep(TIDY_EVERY).await;
     }
 }
 

@@ -259,6 +259,30 @@ async fn turned_off_there_is_neither_index_nor_subscription() {
 }
 
 #[tokio::test]
+async fn what_a_cleared_rank_leaves_is_swept_while_the_fleet_is_silent() {
+    let router = Router::start();
+    let (mut one, mut at) = (Loopback::bind_events(1).await, 0);
+    router.sees([&one]);
+    router.reaches(&mut one, &mut at, 11).await;
+    let blocks = (0..5_000).map(|n| Block {
+        hash: 1_000 + n,
+        tokens: n,
+        multimodal: false,
+    });
+    let many = Data::Stored(Stored {
+        parent: None,
+        blocks: blocks.collect(),
+    });
+    let ownerships = |router: &Router| router.filled.load().unwrap().stats().ownerships;
+    one.publish_events(&[event(1, at + 1, many)]).await;
+    router.until("stored", |router| ownerships(router) == 5_001).await;
+    // The last that is heard of the fleet. The event itself sweeps a small part.
+    one.publish_events(&[event(1, at + 2, Data::Cleared)]).await;
+    router.until("swept", |router| ownerships(router) == 0).await;
+    router.stop().await;
+}
+
+#[tokio::test]
 async fn a_message_beyond_the_budget_ends_its_own_subscription_alone() {
     let router = Router::start();
     router

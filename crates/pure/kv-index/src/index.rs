@@ -119,21 +119,22 @@ impl Index {
         &self.caps
     }
 
-    /// Names the ranks that exist. Others lose all that they own, and their events are refused.
+    /// Names the ranks that exist. Others lose all that they own, and their events are refused. What they owned counts
+    /// no more at once; it is in [`Index::stats`] until [`Index::tidy`] and events have cleaned up behind them.
     ///
     /// Beyond the cap of ranks the first ones count.
     pub fn set_live(&self, live: &[RankKey]) {
-        {
-            let mut roster = self.roster.lock().unwrap_or_else(PoisonError::into_inner);
-            let (next, departed) = roster.next(live, self.caps.ranks);
-            *roster = Arc::new(next);
-            let mut state = self.state.write();
-            let dropped: Vec<_> = departed.into_iter().map(|rank| state.depart(rank)).collect();
-            let before = std::mem::replace(&mut state.roster, Arc::clone(&roster));
-            drop(state);
-            drop((before, dropped));
-        }
-        while self.tidy() {}
+        let mut roster = self.roster.lock().unwrap_or_else(PoisonError::into_inner);
+        let unswept = self.state.read().unswept();
+        let (next, departed) = roster.next(live, self.caps.ranks, unswept);
+        *roster = Arc::new(next);
+        let mut state = self.state.write();
+        let dropped: Vec<_> = departed.into_iter().map(|rank| state.depart(rank)).collect();
+        let before = std::mem::replace(&mut state.roster, Arc::clone(&roster));
+        state.sweep();
+        drop(state);
+        drop(roster);
+        drop((before, dropped));
     }
 
     /// Applies one event of a rank.

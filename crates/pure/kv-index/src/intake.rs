@@ -7,22 +7,24 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use continuum_fleet::view::FleetView;
+use arc_swap::ArcSwap;
+use continuum_fleet::{ids::WorkerKey, view::FleetView};
 use continuum_wire::{Limits, router_event::Batch};
 
-use self::gate::Gate;
 pub use self::{
     cursors::Cursors,
     gate::Origin,
     outcome::{Outcome, Tally},
     unscored::{Unscored, unscored},
 };
+use self::{gate::Gate, standing::Standing};
 use crate::{Index, RankKey};
 
 mod claim;
 mod cursors;
 mod gate;
 mod outcome;
+mod standing;
 mod unscored;
 
 /// What stands between subscriptions and the index.
@@ -30,6 +32,8 @@ mod unscored;
 pub struct Intake {
     /// Events hold it for reading, so that none is applied by the rules of an older view.
     gate: RwLock<Gate>,
+    /// What is asked on the path of requests, which must not wait for a view to be taken over.
+    standing: ArcSwap<Standing>,
 }
 
 impl Intake {
@@ -38,6 +42,7 @@ impl Intake {
     pub fn new(index: Arc<Index>) -> Self {
         Self {
             gate: RwLock::new(Gate::new(index)),
+            standing: ArcSwap::default(),
         }
     }
 
@@ -58,16 +63,27 @@ impl Intake {
     }
 
     /// Takes over a view: ranks that left it lose all that they own, and so do ranks whose source record now names
-    /// somebody else.
-    pub fn follow(&self, view: &FleetView) {
-        self.write().follow(view);
+    /// somebody else. Says for how many ranks the index has no room.
+    ///
+    /// [`Index::tidy`] is to be called afterwards: nobody else cleans up while the fleet is silent.
+    pub fn follow(&self, view: &FleetView) -> usize {
+        let mut gate = self.write();
+        let beyond = gate.follow(view);
+        self.standing.store(Arc::new(gate.standing()));
+        beyond
     }
 
     /// Whether a rank may hold blocks that the index does not know of: what was known of it was forgotten because an
-    /// event was lost, or it continues blocks of which no event came.
+    /// event was lost, or it continues blocks of which no event came. Waits for nobody.
     #[must_use]
     pub fn misses(&self, rank: &RankKey) -> bool {
-        self.read().misses(rank)
+        self.standing.load().misses(rank)
+    }
+
+    /// Whether the index has no room for some of a worker's ranks. Waits for nobody.
+    #[must_use]
+    pub fn is_beyond(&self, worker: &WorkerKey) -> bool {
+        self.standing.load().beyond.contains(worker)
     }
 
     /// Applies the payload of one message of a publisher.

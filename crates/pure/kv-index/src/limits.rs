@@ -5,7 +5,8 @@ use std::time::Duration;
 /// Different blocks in the index: 64 million tokens at 64 tokens a block, in about 50 MiB.
 pub const MAX_INDEX_BLOCKS: usize = 1_048_576;
 
-/// Blocks of one rank in one tier: a quarter of the index, so that no rank can fill it alone.
+/// Blocks of one rank in one tier: a quarter of the index, so that no rank can fill it with one tier. Those of all ranks
+/// of a worker together are not bounded: a large one holds that much.
 pub const MAX_BLOCKS_PER_RANK: usize = 262_144;
 
 /// Ownerships (one rank holds one block in one tier): eight ranks for each block.
@@ -13,6 +14,10 @@ pub const MAX_INDEX_OWNERSHIPS: usize = 8_388_608;
 
 /// Ranks that may own blocks, and so the most owners of one block.
 pub const MAX_RANKS: usize = 4_096;
+
+/// Parts of the places for ranks, one of which is a worker's own. Its further ranks are indexed while nobody else wants
+/// their places: one worker may have as many ranks as its card says.
+pub const RANK_SHARES: usize = 4;
 
 /// Publishers of one rank whose events one subscription keeps apart. One is usual, two while a worker's publisher is
 /// replaced; messages that are relayed say themselves who published them, and may say anything.
@@ -52,10 +57,10 @@ pub const MAX_OWN_HAND_STEPS: usize = 4_096;
 pub const SWEEP_BUDGET: usize = 512;
 
 /// Most that the cap of blocks can be set to, so that ids of sets and numbers of blocks have room.
-const MOST_BLOCKS: usize = 1 << 25;
+pub const MOST_BLOCKS: usize = 1 << 25;
 
 /// Most that the cap of ranks can be set to, so that seats are 15-bit numbers.
-const MOST_RANKS: usize = 10_000;
+pub const MOST_RANKS: usize = 10_000;
 
 /// The caps of one index. What a cap leaves no room for takes the place of what was not used for longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

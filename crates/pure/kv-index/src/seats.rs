@@ -60,7 +60,10 @@ impl Roster {
     }
 
     /// The roster of these ranks, at most so many, and the numbers of those that left.
-    pub(crate) fn next(&self, live: &[RankKey], most: usize) -> (Self, Vec<u16>) {
+    ///
+    /// Whoever comes gets a number whose last holder is swept away, while there is one: an `unswept` one is another's
+    /// burden (see [`MAX_OLD_SEATS`]).
+    pub(crate) fn next(&self, live: &[RankKey], most: usize, mut unswept: BTreeSet<u16>) -> (Self, Vec<u16>) {
         let mut wanted = BTreeSet::new();
         for key in live {
             if wanted.len() < most {
@@ -75,15 +78,18 @@ impl Roster {
                 gone.push(number);
             }
         }
-        let mut free = 0;
-        for key in wanted {
-            while keys.get(free).is_some_and(Option::is_some) {
-                free += 1;
+        unswept.extend(&gone);
+        let numbers = 0..u16::try_from(most.max(keys.len())).unwrap_or(NOBODY);
+        let is_free = |number: &u16| keys.get(usize::from(*number)).is_none_or(Option::is_none);
+        let (burdened, swept): (Vec<_>, Vec<_>) = numbers
+            .filter(is_free)
+            .partition(|number| unswept.contains(number));
+        for (number, key) in swept.into_iter().chain(burdened).zip(wanted) {
+            let number = usize::from(number);
+            if number >= keys.len() {
+                keys.resize(number + 1, None);
             }
-            if free == keys.len() {
-                keys.push(None);
-            }
-            keys[free] = Some(key.clone());
+            keys[number] = Some(key.clone());
         }
         while keys.last().is_some_and(Option::is_none) {
             keys.pop();
@@ -168,6 +174,11 @@ impl Seats {
     /// Seats that nobody holds and that blocks may still name.
     pub(crate) const fn dead(&self) -> &BTreeSet<u16> {
         &self.dead
+    }
+
+    /// Numbers of the ranks that held those.
+    pub(crate) fn unswept(&self) -> BTreeSet<u16> {
+        self.dead.iter().map(|seat| self.get(*seat).rank).collect()
     }
 
     pub(crate) fn bytes(&self) -> usize {

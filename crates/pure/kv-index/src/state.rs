@@ -2,7 +2,7 @@
 //!
 //! A block is there while somebody owns it. An ownership is there while it has a name.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     Caps,
@@ -109,6 +109,11 @@ impl State {
     /// The seat of a rank, if it has one.
     pub(crate) fn held(&self, rank: u16) -> Option<u16> {
         self.seats.held(rank)
+    }
+
+    /// Numbers of ranks whose former seats are not swept yet.
+    pub(crate) fn unswept(&self) -> BTreeSet<u16> {
+        self.seats.unswept()
     }
 
     /// Blocks that a rank owns, in all tiers.

@@ -83,6 +83,7 @@ proptest! {
             }
         }
         index.set_live(&[]);
+        while index.tidy() {}
         prop_assert_eq!(index.stats().ownerships, 0);
     }
 }
@@ -206,6 +207,29 @@ fn a_rank_that_is_cleared_again_and_again_waits_for_the_sweep_alone() {
     let applied = index.apply(&rank(1), Tier::Device, &stored(0, &long[..100], 0));
     assert_eq!((applied.stored, applied.refused), (100, None));
     assert_eq!(index.stats().ownerships, 50_100);
+}
+
+/// A rank that leaves costs no caller its sweep, and whoever comes in its place gets no part of it.
+#[test]
+fn what_departed_ranks_leave_is_swept_in_parts_and_no_burden_of_those_who_come() {
+    let index = Index::new(Caps::default());
+    let long: Vec<u64> = (0..3_000).collect();
+    index.set_live(&[rank(0), rank(1)]);
+    for number in 0..2 {
+        index.apply(&rank(number), Tier::Device, &stored(0, &long, 0));
+    }
+    for number in 2..10 {
+        index.set_live(&[rank(0), rank(number)]);
+        assert_eq!(device(&index, &rank(number - 1), &long), 0);
+        let applied = index.apply(&rank(number), Tier::Device, &stored(0, &long[..1], 0));
+        assert_eq!((applied.stored, applied.refused), (1, None), "rank {number}");
+    }
+    assert!(
+        index.stats().ownerships > 5_000,
+        "they are swept with events and by `tidy`"
+    );
+    while index.tidy() {}
+    assert_eq!(index.stats().ownerships, 3_001);
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn a_lookup_sees_one_state() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    while index.tidy() {}
     index.set_live(&[]);
+    while index.tidy() {}
     assert_eq!(index.stats().blocks, 0);
 }

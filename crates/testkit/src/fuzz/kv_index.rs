@@ -38,8 +38,8 @@ pub fn kv_index(data: &[u8]) {
             0 => Data::Cleared,
             1 => {
                 let live: Vec<_> = all.iter().filter(|rank| **rank != who).cloned().collect();
-                index.set_live(&live);
-                small.set_live(&live);
+                set_live(&index, &live);
+                set_live(&small, &live);
                 reference.set_live(&live);
                 index.set_live(&all);
                 small.set_live(&all);
@@ -89,7 +89,7 @@ pub fn kv_index(data: &[u8]) {
         small.find(&prompt, &mut out);
     }
     for index in [index, small] {
-        index.set_live(&[]);
+        set_live(&index, &[]);
         let stats = index.stats();
         assert_eq!(
             (stats.blocks, stats.ownerships),
@@ -97,6 +97,12 @@ pub fn kv_index(data: &[u8]) {
             "nothing is left of ranks that went"
         );
     }
+}
+
+/// Nothing of ranks that left is left behind.
+fn set_live(index: &Index, live: &[RankKey]) {
+    index.set_live(live);
+    while index.tidy() {}
 }
 
 fn rank(number: u8) -> RankKey {

@@ -149,7 +149,7 @@ pub enum BypassPolicy {
 #[serde(default, deny_unknown_fields)]
 pub struct KvLimits {
     /// Distinct blocks in the index.
-    #[schemars(range(min = 1, max = 1_073_741_824))]
+    #[schemars(range(min = 1, max = 33_554_432))]
     pub max_index_blocks: u32,
     /// Blocks of one (worker, rank).
     #[schemars(range(min = 1, max = 1_073_741_824))]
@@ -157,8 +157,9 @@ pub struct KvLimits {
     /// (rank, block) pairs in all.
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub max_index_ownerships: u32,
-    /// Ranks that may hold one block.
-    #[schemars(range(min = 1, max = 1_048_576))]
+    /// Ranks whose blocks are indexed, over all workers, and so the most that may hold one block. Whoever is indexed stays;
+    /// a worker has a quarter of the places, and more only while no other wants them.
+    #[schemars(range(min = 1, max = 10_000))]
     pub max_owners_per_node: u32,
     /// (worker, rank) cursors of one subscription.
     #[schemars(range(min = 1, max = 1_048_576))]

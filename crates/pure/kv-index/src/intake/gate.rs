@@ -1,7 +1,7 @@
 //! Who may say what of whom, and what follows from one event.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -21,9 +21,13 @@ use continuum_wire::{
 use super::{
     Cursors, Outcome, Tally,
     claim::{Claim, Feeder, claim},
+    standing::Standing,
     unscored,
 };
-use crate::{Index, RankKey, Refusal, limits::MAX_RANKS};
+use crate::{
+    Index, RankKey, Refusal,
+    limits::{MAX_RANKS, RANK_SHARES},
+};
 
 /// Who may say what of whom, by the newest view.
 #[derive(Debug)]
@@ -33,6 +37,8 @@ pub(super) struct Gate {
     pub(super) cursors: usize,
     workers: BTreeMap<WorkerKey, Known>,
     ranks: BTreeMap<RankKey, Rank>,
+    /// Workers with ranks for which there is no room.
+    beyond: BTreeSet<WorkerKey>,
     publishers: BTreeMap<PublisherId, Registered>,
     registrations: u64,
     generation: u64,
@@ -54,8 +60,8 @@ struct Rank {
     /// Whom its source record names.
     source: Option<PublisherId>,
     feeder: Mutex<Option<Feeder>>,
-    /// It may hold more than the index knows.
-    misses: AtomicBool,
+    /// It may hold more than the index knows. Requests read it: see [`Standing`].
+    misses: Arc<AtomicBool>,
 }
 
 /// A publisher of the view.
@@ -83,6 +89,7 @@ impl Gate {
             cursors: MAX_RANKS,
             workers: BTreeMap::new(),
             ranks: BTreeMap::new(),
+            beyond: BTreeSet::new(),
             publishers: BTreeMap::new(),
             registrations: 0,
             generation: 0,
@@ -100,7 +107,8 @@ impl Gate {
         self.admit();
     }
 
-    pub(super) fn follow(&mut self, view: &FleetView) {
+    /// Says for how many ranks there is no room.
+    pub(super) fn follow(&mut self, view: &FleetView) -> usize {
         self.generation += 1;
         self.register(view);
         self.workers = view
@@ -120,42 +128,72 @@ impl Gate {
                 *named = (*named).max((order, publisher.key.id));
             }
         }
+        let (admitted, beyond) = self.places();
+        self.beyond = beyond.iter().map(|key| key.worker.clone()).collect();
         let mut before = std::mem::take(&mut self.ranks);
+        for (key, blocks) in admitted {
+            let instance = (key.worker.namespace.clone(), key.worker.instance);
+            let source = sources.get(&(instance, key.rank)).map(|(_, id)| *id);
+            let (mut feeder, mut misses) = (None, Arc::default());
+            if let Some(before) = before.remove(&key) {
+                feeder = *lock(&before.feeder);
+                misses = before.misses;
+                let silenced = |feeder: &Feeder| !self.may_speak(feeder.stream.publisher, &key, source);
+                if feeder.as_ref().is_some_and(silenced) || before.blocks != blocks {
+                    self.index.clear(&key);
+                    feeder = None;
+                    misses.store(true, Relaxed);
+                }
+            }
+            let rank = Rank {
+                blocks,
+                source,
+                feeder: Mutex::new(feeder),
+                misses,
+            };
+            self.ranks.insert(key, rank);
+        }
+        self.admit();
+        beyond.len()
+    }
+
+    /// Ranks that are indexed, and those for which there is no room.
+    ///
+    /// Whoever is there stays. A worker's ranks beyond its share come after everybody else's, so that one with many of
+    /// them keeps nobody out.
+    fn places(&self) -> (Vec<(RankKey, Blocks)>, Vec<RankKey>) {
         let room = self.index.caps().ranks;
+        let share = room.div_ceil(RANK_SHARES);
+        let mut all = Vec::new();
         for (worker, known) in &self.workers {
             let Some(blocks) = known.blocks else {
                 continue;
             };
-            for rank in known.first..known.first.saturating_add(known.ranks) {
-                if self.ranks.len() >= room {
-                    break;
-                }
-                let instance = (worker.namespace.clone(), worker.instance);
-                let source = sources.get(&(instance, rank)).map(|(_, id)| *id);
-                let key = RankKey {
-                    worker: worker.clone(),
-                    rank,
-                };
-                let (mut feeder, mut misses) = (None, false);
-                if let Some(before) = before.remove(&key) {
-                    feeder = *lock(&before.feeder);
-                    misses = before.misses.into_inner();
-                    let silenced = |feeder: &Feeder| !self.may_speak(feeder.stream.publisher, &key, source);
-                    if feeder.as_ref().is_some_and(silenced) || before.blocks != blocks {
-                        self.index.clear(&key);
-                        (feeder, misses) = (None, true);
-                    }
-                }
-                let rank = Rank {
-                    blocks,
-                    source,
-                    feeder: Mutex::new(feeder),
-                    misses: AtomicBool::new(misses),
-                };
-                self.ranks.insert(key, rank);
-            }
+            let ranks = known.first..known.first.saturating_add(known.ranks);
+            all.extend(ranks.enumerate().map(|(at, rank)| {
+                let worker = worker.clone();
+                let key = RankKey { worker, rank };
+                let is_new = !self.ranks.contains_key(&key);
+                (at >= share, is_new, key, blocks)
+            }));
         }
-        self.admit();
+        if all.len() > room {
+            all.sort_by_key(|(beyond_share, is_new, ..)| (*beyond_share, *is_new));
+        }
+        let beyond = all.split_off(all.len().min(room));
+        (
+            all.into_iter().map(|(_, _, key, blocks)| (key, blocks)).collect(),
+            beyond.into_iter().map(|(_, _, key, _)| key).collect(),
+        )
+    }
+
+    /// How ranks stand with the index.
+    pub(super) fn standing(&self) -> Standing {
+        let misses = |(key, rank): (&RankKey, &Rank)| (key.clone(), Arc::clone(&rank.misses));
+        Standing {
+            misses: self.ranks.iter().map(misses).collect(),
+            beyond: self.beyond.clone(),
+        }
     }
 
     /// Publishers get a number when they appear, so that it is known who came last.
@@ -227,10 +265,6 @@ impl Gate {
             tally.count(Outcome::Gap);
         }
         self.apply(&key, rank, event, tally);
-    }
-
-    pub(super) fn misses(&self, key: &RankKey) -> bool {
-        self.ranks.get(key).is_some_and(|rank| rank.misses.load(Relaxed))
     }
 
     /// Empties a rank that may hold what is forgotten.

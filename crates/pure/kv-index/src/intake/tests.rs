@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::mpsc, thread, time::Duration};
 
 use continuum_fleet::{
     graphs::Generation,
@@ -609,6 +609,7 @@ fn a_departed_rank_loses_all_and_a_new_block_size_begins_anew() {
     assert_eq!(f.blocks(0, &[1]), 0);
     f.tell(1, &event(4, 0, stored(0, &[1])));
     f.intake.follow(&FleetView::default());
+    while f.intake.index().tidy() {}
     assert_eq!(f.intake.index().stats().ownerships, 0);
 }
 
@@ -660,4 +661,105 @@ fn a_rank_misses_blocks_after_a_hole_or_where_events_continue_what_is_not_known(
     fixture.tell(1, &event(1, 0, stored(0, &[1])));
     fixture.intake.fill(Arc::new(Index::new(Caps::default())));
     assert!(misses(&fixture), "a new index");
+}
+
+#[test]
+fn what_requests_ask_waits_for_no_view() {
+    let mut f = Fixture::new();
+    f.tell_all(1, &[event(1, 0, stored(0, &[1])), event(3, 0, stored(0, &[1]))]);
+    let intake = Arc::new(f.intake);
+    let (told, answer) = mpsc::channel();
+    // As while a view of thousands of ranks is taken over.
+    let taken = intake.write();
+    let asked = Arc::clone(&intake);
+    thread::spawn(move || {
+        let worker = key(W, 0).worker;
+        let answers = [0, 1].map(|rank| asked.misses(&key(W, rank)));
+        told.send((answers, asked.is_beyond(&worker))).ok();
+    });
+    let answer = answer.recv_timeout(Duration::from_secs(10));
+    drop(taken);
+    assert_eq!(answer, Ok(([true, false], false)));
+    // The next view leaves it as it is.
+    intake.follow(&view([worker(W, Role::Aggregated, Some(card()))], &[]));
+    assert!(intake.misses(&key(W, 0)));
+    intake.follow(&FleetView::default());
+    assert!(!intake.misses(&key(W, 0)), "it left");
+}
+
+/// Workers with so many ranks each.
+fn sized(workers: &[(u64, u32)]) -> FleetView {
+    let one = |(id, size): &(u64, u32)| {
+        let card = Card {
+            ranks: RankRange {
+                start: 3,
+                size: *size,
+            },
+            ..card()
+        };
+        worker(*id, Role::Aggregated, Some(card))
+    };
+    view(workers.iter().map(one), &[])
+}
+
+#[test]
+fn beyond_the_cap_of_ranks_whoever_is_there_stays_and_nobody_has_more_than_a_share() {
+    let cap = |ranks| {
+        Index::new(Caps {
+            ranks,
+            ..Caps::default()
+        })
+    };
+    let indexed = |intake: &Intake, worker: u64| {
+        let (index, data) = (intake.index(), stored(0, &[worker]));
+        let is_heard = |rank: &u32| index.apply(&key(worker, *rank), Tier::Device, &data).stored == 1;
+        u32::try_from((3..40).filter(is_heard).count()).unwrap()
+    };
+    // Who is there, who comes, how many ranks of each have a place then, and for how many there is none.
+    type Case<'a> = (&'a str, &'a [(u64, u32)], &'a [(u64, u32)], &'a [u32], usize);
+    let cases: [Case<'_>; 6] = [
+        ("all fit", &[(5, 2)], &[(5, 2), (1, 6)], &[2, 6], 0),
+        ("one alone has all of them", &[], &[(5, 30)], &[8], 22),
+        (
+            "a new one with a low id",
+            &[(5, 2), (6, 2), (7, 2), (8, 2)],
+            &[(5, 2), (6, 2), (7, 2), (8, 2), (1, 2)],
+            &[2, 2, 2, 2, 0],
+            2,
+        ),
+        (
+            "new ones take what is beyond a share",
+            &[(5, 8)],
+            &[(5, 8), (6, 1), (7, 4)],
+            &[5, 1, 2],
+            5,
+        ),
+        (
+            "somebody left",
+            &[(5, 2), (6, 2), (7, 2), (8, 2)],
+            &[(5, 2), (6, 2), (8, 2), (1, 2)],
+            &[2, 2, 2, 2],
+            0,
+        ),
+        (
+            "all at once",
+            &[],
+            &[(1, 30), (2, 30), (3, 1), (4, 1)],
+            &[4, 2, 1, 1],
+            54,
+        ),
+    ];
+    for (what, before, after, places, beyond) in cases {
+        let intake = Intake::new(Arc::new(cap(8)));
+        intake.follow(&sized(before));
+        assert_eq!(intake.follow(&sized(after)), beyond, "{what}");
+        for ((id, size), places) in after.iter().zip(places) {
+            assert_eq!(indexed(&intake, *id), *places, "{what}: {id}");
+            assert_eq!(
+                intake.is_beyond(&key(*id, 0).worker),
+                size > places,
+                "{what}: {id}"
+            );
+        }
+    }
 }

@@ -15,16 +15,19 @@ pub enum Unscored {
     EventMode,
     /// Its events are published in another namespace than its own.
     EventsElsewhere,
+    /// There is no room in the index for some of its ranks: see [`Intake::is_beyond`](super::Intake::is_beyond).
+    OverCapacity,
 }
 
 impl Unscored {
     /// Every reason, in order.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Role,
         Self::NoCard,
         Self::NoBlockSize,
         Self::EventMode,
         Self::EventsElsewhere,
+        Self::OverCapacity,
     ];
 
     /// The word in answers.
@@ -36,6 +39,7 @@ impl Unscored {
             Self::NoBlockSize => "no_block_size",
             Self::EventMode => "unknown_event_mode",
             Self::EventsElsewhere => "events_elsewhere",
+            Self::OverCapacity => "over_capacity",
         }
     }
 }
@@ -44,7 +48,7 @@ impl Unscored {
 /// beside it.
 const KNOWN_MODES: [&str; 2] = ["framework_v1", "state_agent_v2"];
 
-/// Why the worker is not scored; `None` for one that is.
+/// Why the worker is not scored, as far as its records say; `None` for one that is.
 #[must_use]
 pub fn unscored(worker: &Worker) -> Option<Unscored> {
     match worker.role {
