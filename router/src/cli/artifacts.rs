@@ -1,6 +1,7 @@
 //! `artifacts list`, `artifacts fetch`: what a fleet offers, so that pinning takes a review and a line to paste.
 
 use std::{
+    fs::File,
     io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -242,13 +243,10 @@ async fn fetch(
     for (name, model) in models {
         for ((slot, form, checksum), offered) in &model.files {
             let several = model.files.keys().filter(|(other, ..)| other == slot).count() > 1;
-            let path = to.join(dir_name(name)).join(file_name(*form, *checksum, several));
+            let dir = to.join(dir_name(name));
             match offered.content(settings).await {
                 Ok(content) => {
-                    if let Some(dir) = path.parent() {
-                        std::fs::create_dir_all(dir)?;
-                    }
-                    std::fs::write(&path, &content)?;
+                    let path = save(&dir, &file_name(*form, *checksum, several), *checksum, &content)?;
                     lines.push((*checksum, format!("{} {}", shown(name), slot.as_str())));
                     writeln!(err, "{}: {} bytes", path.display(), content.len())?;
                 }
@@ -269,6 +267,40 @@ async fn fetch(
     }
     pins(&mut lines, settings, out)?;
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Saves a file, and tells where. A file that is there is never written over: names of models that the fleet chose may
+/// lead to one path, and then the file that is reviewed would not be the one whose checksum is pasted. The second one is
+/// called by its whole checksum.
+fn save(dir: &Path, name: &str, checksum: Checksum, content: &[u8]) -> io::Result<PathBuf> {
+    std::fs::create_dir_all(dir)?;
+    let plain = dir.join(name);
+    let by_content = dir.join(format!("{}.{name}", checksum.hex()));
+    for path in [plain, by_content.clone()] {
+        match File::create_new(&path) {
+            Ok(mut file) => {
+                file.write_all(content)?;
+                return Ok(path);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if holds(&path, content)? {
+                    return Ok(path);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::new(
+        io::ErrorKind::AlreadyExists,
+        format!("{}: is there already with another content", by_content.display()),
+    ))
+}
+
+/// Whether a path is a file with this content.
+fn holds(path: &Path, content: &[u8]) -> io::Result<bool> {
+    let about = std::fs::symlink_metadata(path)?;
+    let length = u64::try_from(content.len()).unwrap_or(u64::MAX);
+    Ok(about.is_file() && about.len() == length && std::fs::read(path)? == content)
 }
 
 /// What to paste; each checksum once, with all that it is for.
@@ -342,6 +374,32 @@ mod tests {
             shown("a\n- \"blake3:evil\"\u{1b}[1m"),
             "a\u{fffd}- \"blake3:evil\"\u{fffd}[1m"
         );
+    }
+
+    /// Two models of one directory name, each with a tokenizer of its own: both are there to be reviewed.
+    #[test]
+    fn no_file_is_written_over_by_another() {
+        let to = tempfile::tempdir().unwrap();
+        let dirs = ["Qwen/Qwen3-0.6B", "Qwen--Qwen3-0.6B"].map(|model| to.path().join(dir_name(model)));
+        assert_eq!(dirs[0], dirs[1]);
+        let save = |content: &str| {
+            let checksum = Checksum::of(content.as_bytes());
+            save(&dirs[0], "tokenizer.json", checksum, content.as_bytes())
+        };
+        let (one, other) = (save("reviewed").unwrap(), save("another").unwrap());
+        assert_ne!(one, other);
+        assert_eq!(one, dirs[0].join("tokenizer.json"));
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+        assert_eq!((read(&one), read(&other)), ("reviewed".into(), "another".into()));
+        // Asked again, they are where they were.
+        assert_eq!(
+            (save("another").unwrap(), save("reviewed").unwrap()),
+            (other.clone(), one.clone())
+        );
+        std::fs::write(&other, "changed").unwrap();
+        let error = save("another").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!((read(&one), read(&other)), ("reviewed".into(), "changed".into()));
     }
 
     #[test]
