@@ -1,65 +1,122 @@
 //! Hashes of blocks of tokens, as workers publish them.
 //!
 //! The hash of a block is `XXH3-64` of its tokens, seeded by the adapter and the salt; `dynamo-kv-hashing` holds the
-//! formula. It knows neither the blocks of speculative (eagle) workers nor a block size of 0, on which it panics.
+//! formulas. It knows nothing of the blocks of speculative (eagle) workers.
+
+use std::time::Instant;
 
 use continuum_fleet::view::Blocks;
-use dynamo_kv_hashing::Request;
+use dynamo_kv_hashing::{compute_block_hash, compute_salt_hash};
+
+use crate::limits::BLOCKS_BETWEEN_LOOKS;
+
+/// The time was over before all blocks were hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Late;
 
 /// Local hashes of all full blocks of this kind; `None` for a block size that has no blocks.
-#[must_use]
-pub fn hashes(tokens: &[u32], kind: Blocks, adapter: Option<&str>, salt: Option<&str>) -> Option<Vec<u64>> {
-    if kind.ahead {
-        eagle_blocks(tokens, kind.size, adapter, salt)
-    } else {
-        blocks(tokens, kind.size, adapter, salt)
-    }
-}
-
-/// Local hashes of all full blocks of `block_size` tokens; `None` for a block size that has no blocks.
-#[must_use]
-pub fn blocks(
+pub(crate) fn hashes(
     tokens: &[u32],
-    block_size: u32,
+    kind: Blocks,
     adapter: Option<&str>,
     salt: Option<&str>,
-) -> Option<Vec<u64>> {
-    if block_size == 0 {
-        return None;
+    until: Instant,
+) -> Result<Option<Vec<u64>>, Late> {
+    let (Ok(size), Ok(seed)) = (usize::try_from(kind.size), compute_salt_hash(salt, adapter)) else {
+        return Ok(None);
+    };
+    if size == 0 {
+        return Ok(None);
     }
-    let request = Request::builder()
-        .tokens(tokens)
-        .lora_name(adapter.map(str::to_owned))
-        .salt(salt.map(str::to_owned))
-        .build()
-        .ok()?;
-    request.block_hashes(block_size).ok()
-}
-
-/// The same for workers with speculative decoding: a block is hashed together with the token that follows it.
-#[must_use]
-pub fn eagle_blocks(
-    tokens: &[u32],
-    block_size: u32,
-    adapter: Option<&str>,
-    salt: Option<&str>,
-) -> Option<Vec<u64>> {
-    let (stride, window) = (usize::try_from(block_size).ok()?, block_size.checked_add(1)?);
-    if stride == 0 {
-        return None;
+    // A speculative worker hashes a block together with the token that follows it.
+    let Some(window) = size.checked_add(usize::from(kind.ahead)) else {
+        return Ok(None);
+    };
+    let mut hashes = Vec::with_capacity(tokens.len() / size);
+    let mut bytes = Vec::new();
+    let mut start = 0_usize;
+    while let Some(block) = start.checked_add(window).and_then(|end| tokens.get(start..end)) {
+        if hashes.len() % BLOCKS_BETWEEN_LOOKS == 0 && Instant::now() >= until {
+            return Err(Late);
+        }
+        bytes.clear();
+        bytes.extend(block.iter().flat_map(|token| token.to_le_bytes()));
+        hashes.push(compute_block_hash(&bytes, seed));
+        start = start.saturating_add(size);
     }
-    (0..)
-        .map_while(|block: usize| {
-            let start = block.checked_mul(stride)?;
-            tokens.get(start..start.checked_add(stride)?.checked_add(1)?)
-        })
-        .map(|window_tokens| blocks(window_tokens, window, adapter, salt)?.first().copied())
-        .collect()
+    Ok(Some(hashes))
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    fn of(
+        tokens: &[u32],
+        size: u32,
+        ahead: bool,
+        adapter: Option<&str>,
+        salt: Option<&str>,
+    ) -> Option<Vec<u64>> {
+        let until = Instant::now() + Duration::from_secs(60);
+        hashes(tokens, Blocks { size, ahead }, adapter, salt, until).unwrap()
+    }
+
+    pub(crate) fn blocks(
+        tokens: &[u32],
+        size: u32,
+        adapter: Option<&str>,
+        salt: Option<&str>,
+    ) -> Option<Vec<u64>> {
+        of(tokens, size, false, adapter, salt)
+    }
+
+    pub(crate) fn eagle_blocks(
+        tokens: &[u32],
+        size: u32,
+        adapter: Option<&str>,
+        salt: Option<&str>,
+    ) -> Option<Vec<u64>> {
+        of(tokens, size, true, adapter, salt)
+    }
+
+    /// The library hashes a whole request only; each of its hashes is the same.
+    #[test]
+    fn hashes_are_those_of_the_library() {
+        let tokens: Vec<u32> = (0..1000_u32).map(|n| n.wrapping_mul(2_654_435_761)).collect();
+        for (adapter, salt) in [
+            (None, None),
+            (Some("a"), None),
+            (None, Some("s")),
+            (Some("a"), Some("s")),
+        ] {
+            let request = dynamo_kv_hashing::Request::builder()
+                .tokens(tokens.clone())
+                .lora_name(adapter.map(str::to_owned))
+                .salt(salt.map(str::to_owned))
+                .build()
+                .unwrap();
+            for size in [1, 7, 16, 512, 1001] {
+                assert_eq!(
+                    blocks(&tokens, size, adapter, salt),
+                    request.block_hashes(size).ok(),
+                    "{size} {adapter:?} {salt:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_hashes_beyond_the_time() {
+        let kind = Blocks { size: 1, ahead: true };
+        assert_eq!(hashes(&[1; 100], kind, None, None, Instant::now()), Err(Late));
+        // Also when the time ends on the way.
+        let (many, started) = (vec![1; 2_000_000], Instant::now());
+        let until = started + Duration::from_millis(1);
+        assert_eq!(hashes(&many, kind, None, None, until), Err(Late));
+    }
 
     /// Adapter, salt, tokens, block size, hashes: computed by the workers' own library.
     #[test]

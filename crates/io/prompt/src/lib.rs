@@ -12,7 +12,6 @@
 
 pub mod artifact;
 pub mod fetch;
-pub mod hashing;
 pub mod limits;
 pub mod metrics;
 pub mod offers;
@@ -21,6 +20,7 @@ mod ask;
 mod body;
 mod catalog;
 mod follow;
+mod hashing;
 mod json;
 mod load;
 mod model;

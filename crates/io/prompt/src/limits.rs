@@ -43,6 +43,9 @@ pub const PERMIT_WAIT: Duration = Duration::from_millis(20);
 /// All of a prompt's work: permit, template, tokens, hashes.
 pub const PREPARE_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Blocks that are hashed between two looks at the clock: some tens of microseconds.
+pub const BLOCKS_BETWEEN_LOOKS: usize = 1024;
+
 /// Tokenizers that are loaded at a time. Loading takes half a second of one core and ten times the file in memory.
 pub const MAX_LOADS: usize = 2;
 

@@ -150,11 +150,12 @@ impl Job {
         let hashing = Instant::now();
         let salt = self.salt.or(encoded.salt);
         let (adapter, salt) = (self.adapter.as_deref(), salt.as_deref());
-        let hashes = self
-            .blocks
-            .into_iter()
-            .filter_map(|blocks| Some((blocks, hashing::hashes(&encoded.ids, blocks, adapter, salt)?)))
-            .collect();
+        let mut hashes = Vec::with_capacity(self.blocks.len());
+        for blocks in self.blocks {
+            let found = hashing::hashes(&encoded.ids, blocks, adapter, salt, self.caps.until)
+                .map_err(|hashing::Late| Unavailable::Render)?;
+            hashes.extend(found.map(|found| (blocks, found)));
+        }
         metrics.observe(Stage::Hash, hashing.elapsed());
         Ok(Prepared {
             tokens: encoded.ids.into(),

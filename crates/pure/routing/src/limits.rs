@@ -53,6 +53,11 @@ pub const READ_FOR_MS: u64 = 60_000;
 /// Blocks of such prompts that are remembered, 8 bytes each; beyond it the oldest are forgotten.
 pub const READ_BLOCKS: usize = 1_048_576;
 
+/// Workers of a model of which at least one must have a kind of blocks, for prompts to be hashed for it: every prompt
+/// costs as much again for each kind, and one card alone must not make all of a large fleet's dearer. One prefill
+/// worker for 31 decode workers still counts.
+pub const WORKERS_PER_KIND: usize = 32;
+
 /// Candidate entries of all models together (32 bytes each). Adapter names multiply ranks; at the cap further
 /// names of the fleet are not served, and counted.
 pub const CANDIDATES: usize = 2_097_152;

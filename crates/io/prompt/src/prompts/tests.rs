@@ -237,7 +237,7 @@ async fn a_real_model_is_loaded_and_hashed_once_it_is_pinned() {
     for (blocks, hashes) in &found.hashes {
         assert_eq!(
             Some(hashes),
-            hashing::blocks(&found.tokens, blocks.size, None, None).as_ref()
+            hashing::tests::blocks(&found.tokens, blocks.size, None, None).as_ref()
         );
     }
     // Of one size, with and without the token after a block.
@@ -255,7 +255,7 @@ async fn a_real_model_is_loaded_and_hashed_once_it_is_pinned() {
     assert_eq!((*one, *two), (ahead, plain(16)));
     assert_eq!(
         Some(speculative),
-        hashing::eagle_blocks(&found.tokens, 16, None, None).as_ref()
+        hashing::tests::eagle_blocks(&found.tokens, 16, None, None).as_ref()
     );
     assert!(!usual.is_empty() && usual.iter().all(|hash| !speculative.contains(hash)));
     // Pins may be taken back.
@@ -304,7 +304,7 @@ async fn the_salt_and_the_adapter_are_those_that_the_frontend_sees() {
             .ask_with(model, &body(extra), &[plain(16)], salt, adapter)
             .await
             .unwrap();
-        let expected = hashing::blocks(&found.tokens, 16, expected.0, expected.1).unwrap();
+        let expected = hashing::tests::blocks(&found.tokens, 16, expected.0, expected.1).unwrap();
         assert_eq!(found.hashes, [(plain(16), expected)], "{model} {extra}");
     }
     rig.end().await;

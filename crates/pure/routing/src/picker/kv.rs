@@ -9,6 +9,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use continuum_fleet::view::{Blocks, Worker};
 use continuum_kv_index::{Matches, Overlap, RankRef};
 
+use crate::limits::WORKERS_PER_KIND;
+
 pub use self::in_flight::{Entry, InFlight, InUse, RankInUse};
 
 pub(super) mod choose;
@@ -152,11 +154,17 @@ pub(super) fn blocks(workers: &[Arc<Worker>]) -> Vec<(Blocks, usize)> {
     count(kinds.map(|blocks| (blocks, 1)))
 }
 
-/// The kinds of several groups: each once, the most common first.
+/// The kinds of several groups: each once, the most common first, without those that hardly a worker has.
 pub(super) fn most_common<'g>(groups: impl Iterator<Item = &'g [(Blocks, usize)]>) -> Vec<Blocks> {
     let mut kinds = count(groups.flatten().copied());
+    let all = kinds.iter().map(|(_, workers)| workers).sum::<usize>();
     kinds.sort_by_key(|(blocks, workers)| (std::cmp::Reverse(*workers), *blocks));
-    kinds.into_iter().map(|(blocks, _)| blocks).collect()
+    kinds
+        .into_iter()
+        .enumerate()
+        .filter(|(rank, (_, workers))| *rank == 0 || workers.saturating_mul(WORKERS_PER_KIND) >= all)
+        .map(|(_, (blocks, _))| blocks)
+        .collect()
 }
 
 fn count(kinds: impl Iterator<Item = (Blocks, usize)>) -> Vec<(Blocks, usize)> {
@@ -165,4 +173,35 @@ fn count(kinds: impl Iterator<Item = (Blocks, usize)>) -> Vec<(Blocks, usize)> {
         *counts.entry(blocks).or_default() += workers;
     }
     counts.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_that_hardly_a_worker_has_costs_no_prompt_anything() {
+        let kind = |size| Blocks { size, ahead: false };
+        let lone = Blocks { size: 1, ahead: true };
+        for (groups, expected) in [
+            (vec![vec![(kind(16), 31), (lone, 1)]], vec![kind(16), lone]),
+            (vec![vec![(kind(16), 32), (lone, 1)]], vec![kind(16)]),
+            (
+                vec![vec![(lone, 1)], vec![(kind(16), 500)], vec![(kind(16), 500)]],
+                vec![kind(16)],
+            ),
+            (vec![vec![(kind(16), 10)], vec![(lone, 10)]], vec![lone, kind(16)]),
+            (
+                vec![(1..100).map(|size| (kind(size), 1)).collect()],
+                vec![kind(1)],
+            ),
+            (vec![], vec![]),
+        ] {
+            assert_eq!(
+                most_common(groups.iter().map(Vec::as_slice)),
+                expected,
+                "{groups:?}"
+            );
+        }
+    }
 }
