@@ -11,11 +11,13 @@ use http::{HeaderValue, Request, Uri, header};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
 use rustls_pki_types::ServerName;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
+    sync::OnceCell,
+    task::spawn_blocking,
     time::timeout,
 };
 use tokio_rustls::TlsConnector;
@@ -86,6 +88,9 @@ pub enum Error {
     /// The server answered something else.
     #[error("the server answered {0}")]
     Status(http::StatusCode),
+    /// The server is not the one that is meant, or nobody could tell.
+    #[error("no TLS connection: {0}")]
+    Tls(String),
     /// The connection broke, or the answer is none.
     #[error("{0}")]
     Http(#[from] hyper::Error),
@@ -102,7 +107,7 @@ pub async fn fetch(origin: &Origin, rules: &Rules, hub: &Hub) -> Result<Bytes, E
     match origin {
         Origin::Local(path) => {
             let (path, cap) = (path.clone(), rules.cap);
-            match tokio::task::spawn_blocking(move || read(&path, cap)).await {
+            match spawn_blocking(move || read(&path, cap)).await {
                 Ok(content) => content,
                 Err(_) => Err(Error::NoFile),
             }
@@ -251,7 +256,9 @@ async fn get(uri: &Uri, token: Option<&str>) -> Result<http::Response<hyper::bod
             return Ok::<_, Error>(Box::new(tcp) as Box<dyn Stream>);
         }
         let name = ServerName::try_from(host.clone()).map_err(|_| Error::Address)?;
-        Ok(Box::new(TlsConnector::from(tls()?).connect(name, tcp).await?) as Box<dyn Stream>)
+        let connector = TlsConnector::from(tls().await?);
+        let stream = connector.connect(name, tcp).await.map_err(refused)?;
+        Ok(Box::new(stream) as Box<dyn Stream>)
     };
     let stream = timeout(CONNECT_TIMEOUT, connect)
         .await
@@ -270,9 +277,19 @@ async fn get(uri: &Uri, token: Option<&str>) -> Result<http::Response<hyper::bod
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-fn tls() -> Result<Arc<ClientConfig>, Error> {
+/// How TLS connections are made. The system's authorities are files, of which there are many: they are read once.
+async fn tls() -> Result<Arc<ClientConfig>, Error> {
+    static TLS: OnceCell<Arc<ClientConfig>> = OnceCell::const_new();
+    let read = || async { spawn_blocking(client).await.map_err(std::io::Error::other)? };
+    TLS.get_or_try_init(read).await.cloned()
+}
+
+fn client() -> Result<Arc<ClientConfig>, Error> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        return Err(Error::Tls("the system has no certificate authorities".to_owned()));
+    }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -280,6 +297,25 @@ fn tls() -> Result<Arc<ClientConfig>, Error> {
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok(Arc::new(config))
+}
+
+/// Why a handshake failed. The name that was asked is an address of the fleet, and is told at debug alone.
+fn refused(error: std::io::Error) -> Error {
+    tracing::debug!(%error, "no TLS connection to the server of a file");
+    let found = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let names = matches!(
+        found,
+        Some(rustls::Error::InvalidCertificate(
+            CertificateError::NotValidForNameContext { .. }
+        ))
+    );
+    Error::Tls(if names {
+        "the certificate is another server's".to_owned()
+    } else {
+        error.to_string()
+    })
 }
 
 #[cfg(test)]

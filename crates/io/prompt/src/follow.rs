@@ -6,7 +6,7 @@ use continuum_fleet::{ids::ModelName, view::FleetView};
 use continuum_runtime::{cell::Cell, said::Said};
 use tokio::{
     sync::watch,
-    task::JoinSet,
+    task::{JoinSet, spawn_blocking},
     time::{Instant, sleep_until},
 };
 
@@ -92,7 +92,18 @@ impl Follower {
         loop {
             changes.mark_unchanged();
             self.settings.mark_unchanged();
-            self.act();
+            // A large fleet takes its time: off the threads that carry streams.
+            let acted = spawn_blocking(move || {
+                self.act();
+                self
+            });
+            self = match acted.await {
+                Ok(follower) => follower,
+                Err(error) => {
+                    tracing::error!(%error, "the files of models are no longer followed");
+                    return;
+                }
+            };
             let retry = self.next_retry();
             tokio::select! {
                 changed = changes.changed(), if !closed => closed = changed.is_err(),
@@ -126,6 +137,7 @@ impl Follower {
             self.reader = Reader::default();
         }
         self.forget(&settings);
+        self.shrink(&settings);
         self.start(&settings);
         self.publish(&settings);
     }
@@ -143,6 +155,23 @@ impl Follower {
             .collect();
         self.files
             .retain(|key, entry| matches!(entry, Entry::Loading) || needed.contains(&key));
+    }
+
+    /// What is loaded beyond the caps, should they have been lowered. What stays leaves no room for what goes.
+    fn shrink(&mut self, settings: &Settings) {
+        let (mut loaded, mut bytes) = (0_usize, 0_u64);
+        for (key, entry) in &mut self.files {
+            let Entry::Ready(ready) = entry else {
+                continue;
+            };
+            let with = bytes.saturating_add(ready.bytes);
+            if loaded < settings.max_loaded && with <= settings.max_total_bytes {
+                (loaded, bytes) = (loaded + 1, with);
+            } else {
+                tracing::info!(checksums = ?key, bytes = ready.bytes, "a tokenizer is unloaded, the caps were lowered");
+                *entry = Entry::Waiting;
+            }
+        }
     }
 
     fn start(&mut self, settings: &Arc<Settings>) {

@@ -63,6 +63,7 @@ impl Error {
                 | fetch::Error::Io(_)
                 | fetch::Error::Address
                 | fetch::Error::Status(_)
+                | fetch::Error::Tls(_)
                 | fetch::Error::Http(_)
                 | fetch::Error::Late => Outcome::FetchFailed,
             },

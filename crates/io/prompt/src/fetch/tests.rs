@@ -139,3 +139,26 @@ async fn only_regular_files_within_the_cap_are_read() {
     assert!(matches!(read("/dev/zero".into()).await, Err(Error::NoFile)));
     assert!(matches!(read(at("none")).await, Err(Error::Io(_))));
 }
+
+#[tokio::test]
+async fn the_system_s_authorities_are_read_once() {
+    // A system without any is asked again.
+    if let (Ok(one), Ok(other)) = (tls().await, tls().await) {
+        assert!(Arc::ptr_eq(&one, &other));
+    }
+}
+
+#[test]
+fn the_server_s_name_is_in_no_error() {
+    let of = |why| refused(std::io::Error::other(rustls::Error::InvalidCertificate(why))).to_string();
+    let other = of(CertificateError::NotValidForNameContext {
+        expected: ServerName::try_from("worker-7.internal").unwrap(),
+        presented: vec!["DnsName(\"other.internal\")".to_owned()],
+    });
+    assert!(!other.contains("internal"), "{other}");
+    assert_ne!(
+        of(CertificateError::UnknownIssuer),
+        other,
+        "what else is wrong is told"
+    );
+}

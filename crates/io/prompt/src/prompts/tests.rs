@@ -456,6 +456,50 @@ async fn no_more_is_loaded_than_there_is_room_for() {
     rig.end().await;
 }
 
+#[tokio::test]
+async fn caps_that_are_lowered_hold_for_what_is_loaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = write(dir.path(), &small_tokenizer(), SMALL_CONFIG);
+    let other = dir.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let others = write(&other, &small_tokenizer(), &SMALL_CONFIG.replace("<|b|>", ""));
+    let both = settings(&[files[0].1, files[1].1, others[1].1]);
+    let rig = Rig::new(both.clone());
+    rig.workers(&[
+        worker(1, BASE, artifacts(&files)),
+        worker(2, &[("n", NameKind::Base)], artifacts(&others)),
+    ]);
+    let loaded = async |expected: usize| {
+        let until = Instant::now() + LONG;
+        loop {
+            let state = rig.prompts.shared.state.load_full();
+            let loaded = state
+                .models
+                .values()
+                .filter(|served| served.model.is_ok())
+                .count();
+            if loaded == expected {
+                return;
+            }
+            assert!(Instant::now() < until, "{loaded} are loaded, not {expected}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    loaded(2).await;
+    let (mut fewer, mut smaller) = (both.clone(), both.clone());
+    fewer.max_loaded = 1;
+    smaller.max_total_bytes = (small_tokenizer().len() * 3 / 2) as u64;
+    for (caps, told) in [(fewer, 1), (smaller, 2)] {
+        rig.settings.send_replace(caps);
+        loaded(1).await;
+        // Told as any other lack of room.
+        rig.counts(Outcome::OverCapacity, told).await;
+        rig.settings.send_replace(both.clone());
+        loaded(2).await;
+    }
+    rig.end().await;
+}
+
 /// Prompts of a slow model are in work for as long as they may be: those of another one are not kept waiting for them.
 #[tokio::test]
 async fn a_slow_model_leaves_room_for_the_others() {
