@@ -43,6 +43,7 @@ pub fn yaml() -> String {
 
 fn complete(schema: &mut Value) {
     structural::shorten(schema);
+    structural::bound(schema);
     if let Some(config) = schema.pointer_mut("/properties/spec/properties/config") {
         *config = structural::config();
     }

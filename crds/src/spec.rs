@@ -354,9 +354,11 @@ pub struct DisruptionBudget {
     pub enabled: Option<bool>,
     /// Routers that must stay, a number or a percentage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "number_or_percentage")]
     pub min_available: Option<IntOrString>,
     /// Routers that may be away, a number or a percentage; 1 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "number_or_percentage")]
     pub max_unavailable: Option<IntOrString>,
 }
 
@@ -391,4 +393,15 @@ const fn default_replicas() -> i32 {
 
 fn open_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+}
+
+/// What a PodDisruptionBudget takes, within the bounds of the type that it is read as.
+fn number_or_percentage(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "minimum": 0,
+        "maximum": i32::MAX,
+        "pattern": "^(100|[0-9]{1,2})%$",
+        "nullable": true,
+    })
 }

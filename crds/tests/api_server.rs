@@ -131,6 +131,7 @@ async fn nonsense_is_refused_with_the_name_of_the_field() {
     let (cluster, namespace) = cluster().await;
     let config = |over: Value| json!({ "config": over });
     let discovery = |over: Value| json!({ "config": { "dynamo": { "discovery": over } } });
+    let budget = |over: Value| json!({ "router": { "podDisruptionBudget": over } });
     for (over, expected) in [
         (
             config(json!({ "server": { "bind_address": "0.0.0.0:1" } })),
@@ -231,6 +232,35 @@ async fn nonsense_is_refused_with_the_name_of_the_field() {
         (
             json!({ "router": { "podDisruptionBudget": { "minAvailable": 1, "maxUnavailable": 1 } } }),
             "set minAvailable or maxUnavailable, not both",
+        ),
+        (
+            budget(json!({ "minAvailable": 3_000_000_000_u64 })),
+            "spec.router.podDisruptionBudget.minAvailable: Invalid value",
+        ),
+        (
+            budget(json!({ "maxUnavailable": -1 })),
+            "spec.router.podDisruptionBudget.maxUnavailable: Invalid value",
+        ),
+        (
+            budget(json!({ "maxUnavailable": "101%" })),
+            "spec.router.podDisruptionBudget.maxUnavailable: Invalid value",
+        ),
+        (
+            budget(json!({ "minAvailable": "most" })),
+            "spec.router.podDisruptionBudget.minAvailable: Invalid value",
+        ),
+        // The format of a number is nothing that the API server looks at.
+        (
+            json!({ "router": { "topologySpreadConstraints": [{
+                "maxSkew": 3_000_000_000_u64, "topologyKey": "a", "whenUnsatisfiable": "DoNotSchedule",
+            }] } }),
+            "spec.router.topologySpreadConstraints[0].maxSkew: Invalid value",
+        ),
+        (
+            json!({ "router": { "autoscaling": { "maxReplicas": 3, "behavior": { "scaleDown": {
+                "stabilizationWindowSeconds": -3_000_000_000_i64,
+            } } } } }),
+            "spec.router.autoscaling.behavior.scaleDown.stabilizationWindowSeconds: Invalid value",
         ),
         (
             json!({ "router": { "fleetView": "Borrowed" } }),

@@ -22,6 +22,8 @@ const NAMED: [(&str, &str); 4] = [
     ("dynamo.discovery.kubernetes.models", "component"),
     ("dynamo.event_bus.brokers", "id"),
 ];
+/// The largest whole number up to which all are exact as floating-point numbers.
+const MAX_EXACT: i64 = 1 << 53;
 /// Characters of a description: `kubectl explain` is for looking things up, the reference for reading.
 const MAX_DESCRIPTION: usize = 240;
 
@@ -53,6 +55,28 @@ pub(super) fn shorten(schema: &mut Value) {
             fields.values_mut().for_each(shorten);
         }
         Value::Array(items) => items.iter_mut().for_each(shorten),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Holds whole numbers to the bounds of their format, which the API server knows and does not look at: an object with a
+/// larger one could not be read by those who are made of types.
+pub(super) fn bound(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            if fields.get("type").is_some_and(|kind| kind == "integer") {
+                let format = fields.get("format").and_then(Value::as_str);
+                let (least, most) = match format {
+                    Some("int32") => (i64::from(i32::MIN), i64::from(i32::MAX)),
+                    // Bounds are floating-point numbers, and exact no further.
+                    _ => (-MAX_EXACT, MAX_EXACT),
+                };
+                fields.entry("minimum").or_insert_with(|| json!(least));
+                fields.entry("maximum").or_insert_with(|| json!(most));
+            }
+            fields.values_mut().for_each(bound);
+        }
+        Value::Array(items) => items.iter_mut().for_each(bound),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
