@@ -27,6 +27,7 @@ use tokio::{
 };
 
 use crate::{
+    api,
     auth::Reviewer,
     certs::{self, Certificates, Files, Keeper, Serving},
     cli::{Cli, LogFormat},
@@ -116,12 +117,13 @@ async fn serve(cli: Cli) -> Result<ExitCode, Error> {
 
 async fn client(cli: &Cli) -> Result<Client, Error> {
     let Some(path) = &cli.kubeconfig else {
-        return Ok(Client::try_default().await?);
+        let config = Config::infer().await.map_err(kube::Error::InferConfig)?;
+        return Ok(api::client(config)?);
     };
     let refused = |error: kube::config::KubeconfigError| kube::Error::InferKubeconfig(error);
     let file = Kubeconfig::read_from(path).map_err(refused)?;
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-    Ok(Client::try_from(config.map_err(refused)?)?)
+    Ok(api::client(config.map_err(refused)?)?)
 }
 
 /// Starts everything; what it returns ends the sessions of routers.

@@ -1,5 +1,6 @@
 //! The operator: `RouterConfig` resources in, routers running, fleet views pushed, the truth in status.
 
+pub mod api;
 pub mod app;
 pub mod auth;
 pub mod certs;
