@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 
 use continuum_crds::{conditions::Reason, spec::PullPolicy};
 
+pub(crate) use apply::reason_of;
 pub use metrics::Metrics;
 
 use crate::cli::{Cli, Namespaces};

@@ -2,6 +2,7 @@
 
 pub mod counts;
 pub mod facts;
+mod failing;
 pub mod limits;
 mod merge;
 pub(crate) mod write;

@@ -29,6 +29,7 @@ use super::{
     MANAGER, OWNER_NAMESPACE, OWNER_UID,
     build::{Child, kinds, pod_monitor, template},
     child_name,
+    limits::MAX_ELSEWHERE,
     live::{self, Live, Settled},
 };
 use crate::{
@@ -102,8 +103,14 @@ impl Known {
 }
 
 impl Applier<'_> {
-    /// Makes the cluster be like `children`. What `known` says to be as wanted is left alone.
-    pub(crate) async fn apply(&self, children: &[Child], known: &mut Known) -> Outcome {
+    /// Makes the cluster be like `children`. What `known` says to be as wanted is left alone, and the kind of which nobody
+    /// is sure whether it is wanted.
+    pub(crate) async fn apply(
+        &self,
+        children: &[Child],
+        unsure: Option<&ApiResource>,
+        known: &mut Known,
+    ) -> Outcome {
         let mut failures = Vec::new();
         let mut rollout = None;
         let mut foreign_service = false;
@@ -129,7 +136,7 @@ impl Applier<'_> {
             .filter(|child| !child.foreign)
             .map(|child| child.resource.kind.as_str())
             .collect();
-        for kind in kinds() {
+        for kind in kinds().into_iter().filter(|kind| Some(kind) != unsure) {
             if wanted.contains(kind.kind.as_str()) {
                 known.pruned.remove(&kind.kind);
             } else if !known.pruned.contains(&kind.kind) {
@@ -186,14 +193,17 @@ impl Applier<'_> {
 
     /// The namespaces in which something of it may be.
     pub(crate) fn elsewhere(&self) -> BTreeSet<String> {
+        self.noted().take(MAX_ELSEWHERE).map(str::to_owned).collect()
+    }
+
+    /// All names in the note that can be those of namespaces.
+    fn noted(&self) -> impl Iterator<Item = &str> {
         let noted = self.object.annotations().get(ELSEWHERE);
         noted
             .into_iter()
             .flat_map(|names| names.split(','))
             // Users can write annotations: what is no namespace must not become a part of a path.
             .filter(|name| is_namespace(name))
-            .map(str::to_owned)
-            .collect()
     }
 
     /// Deletes what is in the namespaces of fleets, but for the namespace `keep`.
@@ -207,6 +217,13 @@ impl Applier<'_> {
             self.object.metadata.uid.as_deref().unwrap_or_default()
         );
         let params = ListParams::default().labels(&selector);
+        if self.noted().nth(MAX_ELSEWHERE).is_some() {
+            tracing::warn!(
+                routerconfig = format!("{}/{}", self.namespace(), self.name()),
+                most = MAX_ELSEWHERE,
+                "more namespaces are noted in the annotation than are looked at: the rest is left alone"
+            );
+        }
         let mut places: Vec<Option<String>> = match allowed {
             Namespaces::All => vec![None],
             // What this installation may not look at any more was noted when it might.
@@ -406,23 +423,4 @@ fn is_namespace(name: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::is_namespace;
-
-    #[test]
-    fn what_is_no_namespace_does_not_become_a_part_of_a_path() {
-        assert!(is_namespace("dynamo") && is_namespace("team-7"));
-        for wrong in [
-            "",
-            "victim/roles#",
-            "victim/rolebindings?labelSelector=",
-            "..",
-            "%2e%2e",
-            "Dynamo",
-            "a b",
-            &"a".repeat(64),
-        ] {
-            assert!(!is_namespace(wrong), "{wrong}");
-        }
-    }
-}
+mod tests;

@@ -38,8 +38,28 @@ pub(crate) const CONCURRENCY: u16 = 8;
 /// How long it is believed that the PodMonitor API exists, or does not.
 pub(crate) const API_CHECKED_EVERY: Duration = Duration::from_secs(60);
 
-/// After a watch has failed: long enough to be no load, short enough to be no outage of its own.
+/// After a watch has failed, doubled with each failure: long enough to be no load, short enough to be no outage of its own.
 pub(crate) const WATCH_PAUSE: Duration = Duration::from_millis(300);
+
+/// The longest pause of a watch while the API server is away (5 s): it is heard soon after it has come back.
+pub(crate) const WATCH_PAUSE_MOST: Duration = Duration::from_secs(5);
+
+/// A failure this long after another one (2 min) is a new one: watches of quiet namespaces are well without a word.
+pub(crate) const WATCH_WELL: Duration = Duration::from_secs(120);
+
+/// A namespace whose RouterConfigs may not be listed for this long (5 s) has none for now: permissions that were given
+/// just before a start are heard of by then.
+pub(crate) const REFUSED: Duration = Duration::from_secs(5);
+
+/// Routers of other namespaces wait at most this long (30 s) for the first list of one that does not answer.
+pub(crate) const FIRST_LIST: Duration = Duration::from_secs(30);
+
+/// Locks that keep two looks at one RouterConfig apart: more than reconciles at once.
+pub(crate) const TURNS: usize = 64;
+
+/// Namespaces with something of one RouterConfig that are read out of its annotation: each that the operator was moved
+/// away from without a right to look there any more. Users can write there, and each name is two requests.
+pub(crate) const MAX_ELSEWHERE: usize = 64;
 
 /// Bytes of a configuration and of the spec that it was made from, together in one ConfigMap: the API server takes 1 MiB,
 /// and the certificates need some of it. Beyond that the spec is not kept.

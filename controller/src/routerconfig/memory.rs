@@ -51,6 +51,43 @@ pub(crate) struct Entry {
     pub(crate) counted: Option<Instant>,
 }
 
+impl Entry {
+    /// One of which nothing is known but the verdict.
+    pub(crate) fn new(
+        object: Arc<RouterConfig>,
+        verdict: Verdict,
+        in_force: Option<InForce>,
+        absent: Absent,
+    ) -> Self {
+        Self {
+            object,
+            verdict,
+            in_force,
+            absent,
+            applied: Applied::Pending,
+            pending: None,
+            rollout: None,
+            foreign_service: false,
+            known: Known::default(),
+            start: None,
+            silent: None,
+            tidy: None,
+            failures: 0,
+            written: None,
+            counted: None,
+        }
+    }
+
+    /// Whoever leads may change what this replica knew when it led.
+    pub(crate) fn leads_no_more(&mut self) {
+        self.known = Known::default();
+        self.start = None;
+        self.tidy = None;
+        self.applied = Applied::Pending;
+        self.pending = None;
+    }
+}
+
 /// Why nothing is in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Absent {
@@ -193,4 +230,29 @@ pub(crate) fn ordinary(config: &Config) -> bool {
     let shim = |name: &String| pools.iter().any(|(_, replicas)| replicas.contains(name));
     let mut backends = config.backends.iter();
     backends.any(|one| one.enabled && !one.internal && one.role == BackendRole::Unified && !shim(&one.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::routerconfig::validate::tests::object;
+
+    #[test]
+    fn who_does_not_lead_any_more_looks_at_everything_anew() {
+        let mut entry = Entry::new(
+            Arc::new(object(json!({}), json!({}))),
+            Verdict::Accepted { warnings: Vec::new() },
+            None,
+            Absent::default(),
+        );
+        entry.applied = Applied::All;
+        entry.start = Some(Start::Nothing);
+        // Another leader may have moved it elsewhere and back, and left something there.
+        entry.tidy = Some(Some("elsewhere".to_owned()));
+        entry.leads_no_more();
+        assert_eq!(entry.applied, Applied::Pending);
+        assert!(entry.start.is_none() && entry.tidy.is_none());
+    }
 }

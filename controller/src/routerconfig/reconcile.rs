@@ -3,7 +3,9 @@
 //! Every replica reads and serves views; the one that leads writes.
 
 mod apis;
+mod first;
 mod resources;
+mod turns;
 mod watches;
 
 use std::{sync::Arc, time::Duration};
@@ -12,11 +14,11 @@ use continuum_crds::RouterConfig;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Api, Client,
+    Api, Client, Resource,
     runtime::{
         controller::Action,
         events::{Recorder, Reporter},
-        reflector::Store,
+        reflector::ObjectRef,
     },
 };
 use tokio::{
@@ -25,11 +27,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::{apis::PodMonitors, watches::Watches};
+use self::{apis::PodMonitors, first::First, turns::Turns, watches::Watches};
 pub use super::metrics::Metrics;
 use super::{
     MANAGER, Settings,
-    apply::{Known, reason_of},
+    apply::reason_of,
     child_name,
     limits::{PROOF_LOOK, RESYNC, RETRY_FIRST, RETRY_LEAVE, RETRY_MOST},
     live::Live,
@@ -87,15 +89,16 @@ pub async fn run(context: Context, stop: CancellationToken) {
         memory: Arc::clone(&memory),
         live,
         pod_monitors: PodMonitors::default(),
+        turns: Turns::default(),
         context,
     });
-    let stores: Vec<Store<RouterConfig>> = watches.iter().map(|watches| watches.store.clone()).collect();
+    let firsts: Vec<First> = watches.iter().map(Watches::first).collect();
     let running = watches
         .into_iter()
         .map(|watches| watches.drive(Arc::clone(&reconciler), &stop));
     let running = join_all(running);
     let first = async {
-        reconciler.first_list(&stores).await;
+        reconciler.first_list(&firsts).await;
         std::future::pending::<()>().await;
     };
     let writer = Writer::new(&reconciler.context, memory, reconciler.recorder.clone());
@@ -113,41 +116,44 @@ struct Reconciler {
     memory: Arc<Memory>,
     live: Live,
     pod_monitors: PodMonitors,
+    turns: Turns,
     recorder: Recorder,
 }
 
 impl Reconciler {
-    /// Once everything is listed and understood, routers may be sent here.
-    async fn first_list(&self, stores: &[Store<RouterConfig>]) {
-        for store in stores {
-            if store.wait_until_ready().await.is_err() {
-                return;
+    /// Once everything that can be listed is understood, routers may be sent here.
+    async fn first_list(&self, firsts: &[First]) {
+        first::look(firsts, |first| async {
+            for object in first.store.state() {
+                self.first_look(first, &object).await;
             }
-            for object in store.state() {
-                if object.metadata.deletion_timestamp.is_none() {
-                    self.understand(&object).await;
-                }
-            }
-        }
-        tracing::info!("every RouterConfig has been read once");
+        })
+        .await;
+        tracing::info!("every RouterConfig that can be listed has been read once");
         self.context.listed.send_replace(true);
+    }
+
+    /// Understands what the reconciler has not come to yet, if it is still there.
+    async fn first_look(&self, first: &First, object: &RouterConfig) {
+        let key = key_of(object);
+        let _turn = self.turns.of(&key).await;
+        let Some(object) = first.store.get(&ObjectRef::from_obj(object)) else {
+            return;
+        };
+        if object.metadata.deletion_timestamp.is_none() && self.memory.of(&key).is_none() {
+            self.judge(&object).await;
+        }
     }
 
     async fn reconcile(&self, object: Arc<RouterConfig>) -> Action {
         self.context.metrics.reconciled();
-        let key = key_of(&object);
+        let key = key_of(&*object);
         if object.metadata.deletion_timestamp.is_some() {
             return self.leave(&key, &object).await;
         }
         let mut entry = self.understand(&object).await;
         if !*self.context.leads.borrow() {
-            // Whoever leads may change what this replica knew when it led.
-            self.memory.amend(&key, |entry| {
-                entry.known = Known::default();
-                entry.start = None;
-                entry.applied = Applied::Pending;
-                entry.pending = None;
-            });
+            self.memory.amend(&key, Entry::leads_no_more);
             let asked = !matches!(entry.absent, Absent::NotAsked { .. });
             return Action::requeue(if asked { RESYNC } else { RETRY_LEAVE });
         }
@@ -191,20 +197,28 @@ impl Reconciler {
             }
         }
         self.memory.keep(key, entry);
-        Action::requeue(wait)
+        Action::requeue(if self.pod_monitors.are_known() {
+            wait
+        } else {
+            wait.min(RETRY_MOST)
+        })
+    }
+
+    async fn understand(&self, object: &Arc<RouterConfig>) -> Entry {
+        let _turn = self.turns.of(&key_of(&**object)).await;
+        self.judge(object).await
     }
 
     /// Judges a RouterConfig and gives its routers what is in force. Asks the cluster for nothing but, for a rejected
     /// one of which this life has accepted nothing, its ConfigMap.
-    async fn understand(&self, object: &Arc<RouterConfig>) -> Entry {
-        let key = key_of(object);
+    async fn judge(&self, object: &Arc<RouterConfig>) -> Entry {
+        let key = key_of(&**object);
         let before = self.memory.of(&key);
         let same_object = |entry: &Entry| entry.object.metadata.uid == object.metadata.uid;
         let before = before.filter(same_object);
-        let mut settings = self.context.settings.clone();
-        settings.pod_monitors = self.pod_monitors.exist(&self.context.client).await;
+        let settings = &self.context.settings;
         let older = before.as_ref().and_then(|entry| entry.in_force.clone());
-        let (verdict, in_force) = match validate(object, &settings) {
+        let (verdict, in_force) = match validate(object, settings) {
             Ok(accepted) => {
                 let warnings = accepted.warnings.clone();
                 let in_force = InForce::of(Arc::clone(object), accepted);
@@ -213,7 +227,7 @@ impl Reconciler {
             Err(rejected) => {
                 let older = match older {
                     Some(older) => Ok(older),
-                    None => self.restored(object, &settings).await,
+                    None => self.restored(object, settings).await,
                 };
                 let verdict = Verdict::Rejected {
                     reason: rejected.reason,
@@ -267,29 +281,14 @@ impl Reconciler {
                     ..before
                 }
             }
-            None => Entry {
-                object: Arc::clone(object),
-                verdict,
-                in_force,
-                absent,
-                applied: Applied::Pending,
-                pending: None,
-                rollout: None,
-                foreign_service: false,
-                known: Known::default(),
-                start: None,
-                silent: None,
-                tidy: None,
-                failures: 0,
-                written: None,
-                counted: None,
-            },
+            None => Entry::new(Arc::clone(object), verdict, in_force, absent),
         };
         self.memory.keep(key, entry.clone());
         entry
     }
 
     async fn forget(&self, key: &Key) {
+        let _turn = self.turns.of(key).await;
         if self.memory.forget(key) {
             tracing::info!(routerconfig = %key, "gone");
             self.context.fleets.lock().await.remove(key);
@@ -323,10 +322,11 @@ impl Reconciler {
     }
 }
 
-fn key_of(object: &RouterConfig) -> Key {
+fn key_of(object: &impl Resource) -> Key {
+    let metadata = object.meta();
     Key {
-        namespace: object.metadata.namespace.as_deref().unwrap_or_default().into(),
-        name: object.metadata.name.as_deref().unwrap_or_default().into(),
+        namespace: metadata.namespace.as_deref().unwrap_or_default().into(),
+        name: metadata.name.as_deref().unwrap_or_default().into(),
     }
 }
 
@@ -346,3 +346,6 @@ async fn patiently(api: &Api<ConfigMap>, name: &str) -> Result<Option<ConfigMap>
     }
     api.get_opt(name).await
 }
+
+#[cfg(test)]
+mod tests;

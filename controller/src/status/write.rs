@@ -20,6 +20,7 @@ use super::{
     Transition,
     counts::counts,
     facts::{Applied, Facts, Fleet, Router},
+    failing::Failing,
     limits::{LOOK_EVERY, MAX_NOTE_CHARS, PAUSE, PENDING},
     merge::{Outage, merge, outage},
 };
@@ -31,6 +32,7 @@ use crate::{
     routerconfig::{
         MANAGER, Metrics, build,
         memory::{Entry, Memory},
+        reason_of,
         reconcile::Context,
         validate,
     },
@@ -47,6 +49,7 @@ pub(crate) struct Writer {
     trouble: Trouble,
     metrics: Metrics,
     recorder: Recorder,
+    failing: Failing,
     /// Since when users have had reason to notice that nothing is served.
     unserved: BTreeMap<Key, Instant>,
 }
@@ -63,6 +66,7 @@ impl Writer {
             trouble: context.trouble.clone(),
             metrics: context.metrics.clone(),
             recorder,
+            failing: Failing::default(),
             unserved: BTreeMap::new(),
         }
     }
@@ -80,12 +84,15 @@ impl Writer {
                 let all = self.memory.all();
                 self.unserved
                     .retain(|key, _| all.iter().any(|(known, _)| known == key));
+                self.failing
+                    .retain(|key| all.iter().any(|(known, _)| known == key));
                 for (key, entry) in all {
                     self.look(&key, &entry).await;
                 }
             } else {
                 // Routers have no reason to come here.
                 self.unserved.clear();
+                self.failing = Failing::default();
             }
             sleep(PAUSE).await;
             let changed = async {
@@ -122,6 +129,9 @@ impl Writer {
         match written {
             Ok(version) => {
                 self.metrics.wrote_status();
+                if let Some(reason) = self.failing.succeeded(key) {
+                    tracing::info!(reason = reason.as_str(), "statuses are written again");
+                }
                 let counts_moved = before.is_none_or(|before| before.fleet != merged.status.fleet);
                 let first = before.is_none();
                 self.memory.amend(key, |entry| {
@@ -136,7 +146,18 @@ impl Writer {
             }
             // It was deleted, or there is another one of that name now.
             Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}
-            Err(error) => tracing::debug!(routerconfig = %key, %error, "the status could not be written"),
+            Err(error) => {
+                let reason = reason_of(&error);
+                self.metrics.status_failed(reason);
+                if self.failing.failed(key, reason) {
+                    tracing::warn!(
+                        routerconfig = %key,
+                        reason = reason.as_str(),
+                        %error,
+                        "a status cannot be written, and is tried again; others that fail alike are not told of"
+                    );
+                }
+            }
         }
     }
 

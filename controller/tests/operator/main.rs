@@ -15,3 +15,4 @@ mod router;
 mod serving;
 mod starts;
 mod support;
+mod unreadable;

@@ -58,7 +58,8 @@ impl Reconciler {
             }
         };
         let mut settings = self.context.settings.clone();
-        settings.pod_monitors = self.pod_monitors.exist(&self.context.client).await;
+        let pod_monitors = self.pod_monitors.exist(&self.context.client).await;
+        settings.pod_monitors = pod_monitors.unwrap_or_default();
         let files = Files {
             config: &start,
             ca: bundle,
@@ -75,7 +76,9 @@ impl Reconciler {
                 return true;
             }
         }
-        let outcome = applier.apply(&children, &mut entry.known).await;
+        // Nothing is taken away on a guess.
+        let unsure = pod_monitors.is_none().then(build::pod_monitor);
+        let outcome = applier.apply(&children, unsure.as_ref(), &mut entry.known).await;
         entry.applied = outcome.applied;
         entry.foreign_service = outcome.foreign_service;
         if outcome.rollout.is_some() {

@@ -1,46 +1,59 @@
 //! What wakes the reconciler: the watches of RouterConfigs and of their children, and what those have seen.
 
+mod guarded;
+mod patience;
+
 use std::{
     convert::Infallible,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     pin::pin,
     sync::Arc,
-    time::Duration,
 };
 
 use continuum_crds::RouterConfig;
-use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, future::BoxFuture, stream::BoxStream};
+use futures::{
+    FutureExt as _, StreamExt as _, TryStreamExt as _,
+    future::{BoxFuture, ready},
+    stream::BoxStream,
+};
 use kube::{
-    Api, Client, ResourceExt as _,
+    Api, ResourceExt as _,
     core::{ApiResource, DynamicObject},
     runtime::{
         WatchStreamExt as _,
         controller::{self, Action, Controller},
         reflector::{self, Store, store::Writer},
-        utils::Backoff,
         watcher,
     },
 };
+use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 
-use super::{Context, Reconciler, key_of};
+use self::{
+    guarded::{Filter, Guarded},
+    patience::Patience,
+};
+use super::{Context, Reconciler, first::First, key_of};
 use crate::{
     cli::Namespaces,
     push::Key,
     routerconfig::{
         MANAGER,
         build::{kinds, pod_monitor},
-        limits::{CONCURRENCY, DEBOUNCE, WATCH_PAUSE},
+        limits::{CONCURRENCY, DEBOUNCE},
         live::Live,
         memory::Memory,
+        metrics::Watched,
     },
 };
 
 /// The watches of one namespace, or of all namespaces.
 pub(super) struct Watches {
     objects: BoxStream<'static, Result<RouterConfig, watcher::Error>>,
-    pub(super) store: Store<RouterConfig>,
+    store: Store<RouterConfig>,
+    refused: watch::Receiver<bool>,
+    namespace: Option<String>,
     children: Vec<(
         ApiResource,
         BoxStream<'static, Result<DynamicObject, watcher::Error>>,
@@ -57,19 +70,26 @@ impl Watches {
         };
         let watches = namespaces
             .into_iter()
-            .map(|namespace| Self::new(&context.client, namespace, memory, &mut live))
+            .map(|namespace| Self::new(context, namespace, memory, &mut live))
             .collect();
         (watches, live)
     }
 
-    fn new(client: &Client, namespace: Option<&str>, memory: &Arc<Memory>, live: &mut Live) -> Self {
+    fn new(context: &Context, namespace: Option<&str>, memory: &Arc<Memory>, live: &mut Live) -> Self {
+        let Context { client, metrics, .. } = context;
         let (store, writer) = reflector::store();
-        let api: Api<RouterConfig> = match namespace {
+        let api: Api<Guarded> = match namespace {
             Some(namespace) => Api::namespaced(client.clone(), namespace),
             None => Api::all(client.clone()),
         };
         let memory = Arc::clone(memory);
-        let objects = watcher(api, watcher::Config::default())
+        let (told, refused) = watch::channel(false);
+        let mut filter = Filter::new(store.clone(), metrics.clone());
+        let objects = Patience::new(Watched::RouterConfigs, namespace, metrics)
+            .telling(told)
+            .of(watcher(api, watcher::Config::default()))
+            .filter_map(move |event| ready(filter.take(event)))
+            .map(Ok)
             .reflect(writer)
             .applied_objects()
             .inspect_ok(move |object| memory.seen(&key_of(object), object))
@@ -88,7 +108,9 @@ impl Watches {
                 };
                 let writer = Writer::new(kind.clone());
                 live.add(namespace, &kind, writer.as_reader());
-                let stream = watcher(api, ours.clone())
+                let stream = Patience::new(Watched::Children, namespace, metrics)
+                    .of(watcher(api, ours.clone()))
+                    .map(Ok)
                     .modify(|child| child.managed_fields_mut().clear())
                     .reflect(writer)
                     .touched_objects()
@@ -99,7 +121,18 @@ impl Watches {
         Self {
             objects,
             store,
+            refused,
+            namespace: namespace.map(str::to_owned),
             children,
+        }
+    }
+
+    /// What is to be waited for before routers are sent here.
+    pub(super) fn first(&self) -> First {
+        First {
+            namespace: self.namespace.clone(),
+            store: self.store.clone(),
+            refused: self.refused.clone(),
         }
     }
 
@@ -120,7 +153,6 @@ impl Watches {
             .boxed();
         let mut controller = Controller::for_stream(self.objects, self.store)
             .with_config(config)
-            .trigger_backoff(Pause)
             .reconcile_all_on(leads)
             .reconcile_all_on(serving)
             .graceful_shutdown_on(stop.clone().cancelled_owned());
@@ -152,25 +184,9 @@ async fn run(controller: Controller<RouterConfig>, reconciler: Arc<Reconciler>) 
                 };
                 reconciler.forget(&key).await;
             }
-            Err(error) => tracing::debug!(%error, "a watch of the reconciler failed and is tried again"),
+            Err(error) => tracing::debug!(%error, "the reconciler was told of a failure"),
         }
     }
-}
-
-/// The pause after a failed watch. One for all watches of a controller, and while it lasts none of them is heard: so it
-/// is short and does not grow, or ten watches that fail once would make a minute's silence of a second's outage.
-struct Pause;
-
-impl Iterator for Pause {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        Some(WATCH_PAUSE)
-    }
-}
-
-impl Backoff for Pause {
-    fn reset(&mut self) {}
 }
 
 /// A number that stays while nothing but the status of a RouterConfig moves.

@@ -8,8 +8,12 @@ use tracing_subscriber::{
 };
 
 /// The HTTP/2 library warns of what a peer does wrong: each hostile client would write a line for each connection. The
-/// Kubernetes client tells each request that fails, and whoever made it does so too, once.
-const NOT_TOLD: [&str; 2] = ["h2=error", "kube_client::client::builder=off"];
+/// Kubernetes client tells each request and each watch that fails, and whoever made it does so too, once.
+const NOT_TOLD: [&str; 3] = [
+    "h2=error",
+    "kube_client::client::builder=off",
+    "kube_runtime::watcher=error",
+];
 
 /// How a log line is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
