@@ -25,17 +25,25 @@ impl Hold {
     pub(crate) fn read(&self) {
         self.read.store(true, Relaxed);
     }
+
+    /// Blocks that others held open on the rank when the request came.
+    pub(crate) fn shared(&self) -> u32 {
+        self.entry.as_ref().map_or(0, Entry::shared)
+    }
+
+    /// Ends the request there. Blocks of it that others hold open.
+    pub(crate) fn end(&mut self) -> u32 {
+        let Some(entry) = self.entry.take() else { return 0 };
+        if self.read.load(Relaxed) && self.filled.misses(&self.rank) {
+            entry.remember(self.clock.now())
+        } else {
+            entry.leave()
+        }
+    }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let read = self.read.load(Relaxed);
-        if let Some(entry) = self
-            .entry
-            .take()
-            .filter(|_| read && self.filled.misses(&self.rank))
-        {
-            entry.remember(self.clock.now());
-        }
+        self.end();
     }
 }

@@ -60,6 +60,15 @@ impl Pin {
     }
 }
 
+impl Drop for Pin {
+    fn drop(&mut self) {
+        // What others hold of its blocks stays booked.
+        if let Some(blocks) = &mut self.blocks {
+            self.booking.keep(blocks.end());
+        }
+    }
+}
+
 /// The selection of one request.
 pub struct Selection<'a> {
     pub(crate) fleet: &'a Fleet,
@@ -163,18 +172,17 @@ impl<'a> Selection<'a> {
         let bypassed = pick.decode_reason == Reason::ConditionalBypass;
         let prefill_pool =
             pick.prefill.is_some() || !bypassed && table.has_prefill(self.model(), &pick.graph);
+        let enter = |chosen| self.known.as_ref().and_then(|known| known.enter(chosen));
+        let blocks = enter(&pick.decode);
         let dispatch = Dispatch {
             prompt_tokens: self.prompt_tokens(),
             streamed: self.inspected.stream,
+            shared: blocks.as_ref().map_or(0, Hold::shared),
         };
         let booking = self.fleet.store.book(&pick, dispatch, now);
         Ok(Pin {
-            blocks: self.known.as_ref().and_then(|known| known.enter(&pick.decode)),
-            reading: Mutex::new(
-                self.known
-                    .as_ref()
-                    .and_then(|known| known.enter(pick.prefill.as_ref()?)),
-            ),
+            blocks,
+            reading: Mutex::new(pick.prefill.as_ref().and_then(enter)),
             pick,
             booking,
             prefill_pool,

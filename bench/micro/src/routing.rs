@@ -99,6 +99,7 @@ fn picks(ranks: u64) {
                 Dispatch {
                     prompt_tokens: 1_000,
                     streamed: true,
+                    shared: 0,
                 },
                 Millis(1_000),
             );

@@ -97,8 +97,6 @@ pub struct Pick {
     pub prefill_reason: Reason,
     /// What the rank that reads the prompt holds of it; `None` where load alone decided.
     pub credit: Option<kv::Credit>,
-    /// Blocks of the prompt that open requests of this router hold on the decode rank already, as far as is known.
-    pub shared: u32,
     /// Worker sets (namespace, component, role) among which a frontend of the pool draws: with more than one, a
     /// correct pin may be refused by chance.
     pub sets_in_pool: u32,

@@ -348,14 +348,23 @@ impl Rig {
     }
 
     pub(crate) fn book(&self, pick: &Pick, prompt_tokens: u64, streamed: bool) -> Booking {
-        self.store.book(
-            pick,
-            Dispatch {
-                prompt_tokens,
-                streamed,
-            },
-            self.now,
-        )
+        self.book_beside(pick, prompt_tokens, streamed, 0)
+    }
+
+    /// Beside open requests that hold `shared` blocks of the prompt.
+    pub(crate) fn book_beside(
+        &self,
+        pick: &Pick,
+        prompt_tokens: u64,
+        streamed: bool,
+        shared: u32,
+    ) -> Booking {
+        let dispatch = Dispatch {
+            prompt_tokens,
+            streamed,
+            shared,
+        };
+        self.store.book(pick, dispatch, self.now)
     }
 }
 

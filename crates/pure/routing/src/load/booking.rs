@@ -27,6 +27,8 @@ pub struct Dispatch {
     pub prompt_tokens: u64,
     /// The answer is a stream: its first byte tells when the prefill has ended.
     pub streamed: bool,
+    /// Whole blocks of the prompt that open requests hold on the decode rank already: they are in memory once.
+    pub shared: u32,
 }
 
 /// One dispatch on its ranks. Dropping it releases everything that it still counts, exactly once.
@@ -43,13 +45,13 @@ impl Booking {
         let tokens = dispatch.prompt_tokens.min(BOOKED_PER_REQUEST);
         let block_size = pick.decode.worker.card.as_ref().and_then(|card| card.block_size);
         let blocks = block_size.map_or(0, |size| tokens.div_ceil(u64::from(size.max(1))));
-        // What requests share is in memory once.
-        let blocks = blocks.saturating_sub(u64::from(pick.shared));
+        let shared = u64::from(dispatch.shared).min(blocks);
+        let blocks = blocks - shared;
         let pair = pick.prefill.is_some();
-        let decode = pick
-            .decode
-            .slot
-            .book_decode(blocks, pair, !pair && blocks >= STALL_BLOCKS, now);
+        let decode =
+            pick.decode
+                .slot
+                .book_decode((blocks, shared), pair, !pair && blocks >= STALL_BLOCKS, now);
         let mut ends_at = None;
         // Where the prompt is known, whoever reads it has work in front, also a worker that serves alone.
         let alone = || pick.credit.is_some().then_some(&pick.decode);
@@ -67,6 +69,7 @@ impl Booking {
         let parts = Parts {
             decode: Some((Arc::clone(&pick.decode.slot), decode)),
             prefill,
+            kept: 0,
         };
         let mut request = InFlight {
             parts: Mutex::new(parts),
@@ -87,6 +90,12 @@ impl Booking {
             request,
             agenda: Arc::clone(agenda),
         }
+    }
+
+    /// So many of its blocks on the decode rank others hold, who stay when it ends.
+    pub fn keep(&self, blocks: u32) {
+        let mut parts = self.request.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.kept = blocks;
     }
 
     /// The first byte of the answer's body has arrived: the prefill is done.
@@ -182,6 +191,8 @@ struct InFlight {
 struct Parts {
     decode: Option<(Arc<Slot>, Part)>,
     prefill: Option<(Arc<Slot>, Part)>,
+    /// Decode blocks that stay, for others.
+    kept: u32,
 }
 
 impl InFlight {
@@ -201,7 +212,7 @@ impl InFlight {
             slot.end_prefill(&part, None);
         }
         if let Some((slot, part)) = parts.decode.take() {
-            slot.end_decode(&part);
+            slot.end_decode(&part, parts.kept.into());
         }
     }
 }

@@ -41,8 +41,9 @@ struct Phase {
     stand_in_at: AtomicU64,
     /// Open bookings.
     open: AtomicU64,
-    /// Those of them that no sample can contain yet.
-    after: AtomicU64,
+    /// What no sample can tell yet: open bookings that came since the last one, and those that ended since, in its lower
+    /// half.
+    since: AtomicU64,
     /// Oldest dispatch by which a stall is judged.
     waiting_since: AtomicU64,
     /// Suspect until, shifted by one; the lowest bit says that a live subscription covers the rank.
@@ -80,6 +81,8 @@ pub(crate) struct Reading {
     pub(crate) backlog: u64,
     /// Open bookings alone.
     pub(crate) open: u64,
+    /// Bookings that have ended since the sample, which holds them still.
+    pub(crate) ended: u64,
 }
 
 impl Reading {
@@ -204,12 +207,19 @@ impl Slot {
         self.decode.suspect(now)
     }
 
-    /// Books `blocks` of decode work. `early`: the prefill worker of the pair has it first. `judged`: silence after
-    /// it is a stall.
-    pub(crate) fn book_decode(&self, blocks: u64, early: bool, judged: bool, now: Millis) -> Part {
+    /// Books `blocks` of decode work, beside others that it shares. `early`: the prefill worker of the pair has it first.
+    /// `judged`: silence after it is a stall.
+    pub(crate) fn book_decode(
+        &self,
+        (blocks, shared): (u64, u64),
+        early: bool,
+        judged: bool,
+        now: Millis,
+    ) -> Part {
         let mut guard = self.lock();
         let cold = &mut *guard;
         let mut part = cold.decode.book(blocks, early);
+        part.shared = shared;
         cold.requests += part.requests;
         if judged {
             cold.expire(now);
@@ -228,12 +238,12 @@ impl Slot {
         self.publish(&cold);
     }
 
-    /// Ends a decode part.
-    pub(crate) fn end_decode(&self, part: &Part) {
+    /// Ends a decode part. Others hold `kept` of its blocks, shared ones included.
+    pub(crate) fn end_decode(&self, part: &Part, kept: u64) {
         let mut guard = self.lock();
         let cold = &mut *guard;
         cold.requests = cold.requests.saturating_sub(part.requests);
-        cold.decode.end(part);
+        cold.decode.end(part, kept);
         if let Some(ticket) = part.ticket
             && let Ok(place) = cold.waiting.binary_search_by_key(&ticket, |(ticket, _)| *ticket)
         {
@@ -259,7 +269,7 @@ impl Slot {
         let mut guard = self.lock();
         let cold = &mut *guard;
         cold.requests = cold.requests.saturating_sub(part.requests);
-        cold.prefill.end(part);
+        cold.prefill.end(part, 0);
         if let Some(took) = took {
             #[expect(clippy::cast_precision_loss, reason = "a rate needs no exact integers")]
             let seen = part.amount as f64 / took.max(1) as f64;
@@ -339,6 +349,7 @@ impl Phase {
             suspect: self.suspect(at.now),
             backlog,
             open,
+            ended: self.since.load(Ordering::Relaxed) & u64::from(u32::MAX),
         }
     }
 
@@ -357,7 +368,7 @@ impl Phase {
     fn sampled(&self, value: &AtomicU64) -> u64 {
         value
             .load(Ordering::Relaxed)
-            .saturating_add(self.after.load(Ordering::Relaxed))
+            .saturating_add(self.since.load(Ordering::Relaxed) >> 32)
     }
 
     #[inline]
@@ -379,7 +390,9 @@ impl Phase {
             .store(stand_in.map_or(0, |told| told.value), Ordering::Relaxed);
         self.stand_in_at.store(at(stand_in), Ordering::Release);
         self.open.store(booked.open, Ordering::Relaxed);
-        self.after.store(booked.after, Ordering::Relaxed);
+        let half = |amount: u64| amount.min(u64::from(u32::MAX));
+        self.since
+            .store(half(booked.after) << 32 | half(booked.ended), Ordering::Relaxed);
         self.standing.store(standing, Ordering::Relaxed);
     }
 }

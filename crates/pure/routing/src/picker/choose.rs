@@ -103,7 +103,6 @@ pub(super) fn choose(
         },
         prefill,
         credit: None,
-        shared: 0,
     }
     .outcome()
 }
@@ -118,7 +117,6 @@ pub(super) struct Found<'t> {
     pub(super) decode: Side,
     pub(super) prefill: Option<Side>,
     pub(super) credit: Option<Credit>,
-    pub(super) shared: u32,
 }
 
 /// One side of what was found.
@@ -167,7 +165,6 @@ impl Found<'_> {
             decode_reason: self.decode.reason,
             prefill_reason: self.prefill.map_or(Reason::NoPrefillPool, |side| side.reason),
             credit: self.credit,
-            shared: self.shared,
         };
         Ok(Outcome {
             pick,

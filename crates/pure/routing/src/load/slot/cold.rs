@@ -51,6 +51,8 @@ pub(super) struct Booked {
     pub(super) open: u64,
     /// Dispatched after the last sample, `early` included.
     pub(super) after: u64,
+    /// Ended after the last sample, which holds them still.
+    pub(super) ended: u64,
     /// Booked, but still with the prefill worker of their pair: no sample can contain them.
     pub(super) early: u64,
     /// Counts samples, so that an ending booking knows whether `after` still holds it.
@@ -61,6 +63,8 @@ pub(super) struct Booked {
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(super) amount: u64,
+    /// Blocks of it that others had booked.
+    pub(super) shared: u64,
     /// Requests that it stands for.
     pub(super) requests: u64,
     pub(super) epoch: u64,
@@ -135,6 +139,7 @@ impl Booked {
         }
         Part {
             amount,
+            shared: 0,
             requests: 1,
             epoch: self.epoch,
             early,
@@ -152,16 +157,24 @@ impl Booked {
 
     pub(super) fn sampled(&mut self) {
         self.after = self.early;
+        self.ended = 0;
         self.epoch += 1;
     }
 
-    pub(super) fn end(&mut self, part: &Part) {
-        self.open = self.open.saturating_sub(part.amount);
+    /// Ends a part. What others hold of it stays, so that what is open is what all of them hold, each block once.
+    pub(super) fn end(&mut self, part: &Part, kept: u64) {
+        let freed = (part.amount + part.shared).saturating_sub(kept);
+        self.open = self.open.saturating_sub(freed);
         if part.early {
             self.early = self.early.saturating_sub(part.amount);
         }
-        if part.early || part.epoch == self.epoch {
-            self.after = self.after.saturating_sub(part.amount);
-        }
+        // Of what it frees, the last sample has what was not booked since.
+        let since = if part.early || part.epoch == self.epoch {
+            part.amount.min(freed)
+        } else {
+            0
+        };
+        self.after = self.after.saturating_sub(since);
+        self.ended = self.ended.saturating_add(freed - since);
     }
 }

@@ -72,7 +72,6 @@ pub(in crate::picker) fn choose(
         },
         prefill: None,
         credit: Some(known.credit),
-        shared: known.credit.shared,
     };
     if group.pairs() {
         let zone = zone(group, reader).unwrap_or(&Zone::Free);
@@ -90,7 +89,6 @@ pub(in crate::picker) fn choose(
             ..partner
         };
         let decode = group.decode.get(partner.index).ok_or(NoPick::NoCandidate)?;
-        found.shared = Known::of(prompt, group, decode).credit.shared;
         let side = |reason| Side {
             place: partner,
             reason,
@@ -164,7 +162,7 @@ impl<'r> Readers<'r> {
 
     /// Tokens that a rank has to read before this prompt, as far as samples and bookings tell.
     fn prefill_work(&self, candidate: &Candidate) -> u64 {
-        ahead(candidate.slot.prefill(self.at))
+        as_known(candidate.slot.prefill(self.at)).backlog
     }
 
     fn partner(&self, group: &Group, prefill: &Candidate) -> Fit {
@@ -199,7 +197,7 @@ impl Phase for Readers<'_> {
     }
 
     fn read(&self, group: &Group, candidate: &Candidate) -> Reading {
-        at_least_open(if group.pairs() {
+        as_known(if group.pairs() {
             candidate.slot.prefill(self.at)
         } else {
             candidate.slot.decode(self.at)
@@ -275,7 +273,7 @@ impl<'r> Partners<'r> {
             prompt: self.prompt.tokens,
             uncached: credit.uncached_tokens,
             prefill: (
-                ahead(prefill.slot.prefill(self.at)),
+                as_known(prefill.slot.prefill(self.at)).backlog,
                 capacity(prefill).and_then(|capacity| capacity.max_num_batched_tokens),
             ),
             decode: (
@@ -297,7 +295,7 @@ impl Phase for Partners<'_> {
     }
 
     fn read(&self, _group: &Group, candidate: &Candidate) -> Reading {
-        at_least_open(candidate.slot.decode(self.at))
+        as_known(candidate.slot.decode(self.at))
     }
 
     fn is_defined(&self, candidate: &Candidate) -> bool {
@@ -326,20 +324,15 @@ impl Phase for Partners<'_> {
     }
 }
 
-/// A sample may be older than a dispatch that it is heard after: a rank has no less in front than what is open there.
-/// Where prompts are known, what they share is booked once, so that the sum of bookings is no overestimate.
-fn at_least_open(reading: Reading) -> Reading {
-    Reading {
-        backlog: reading.backlog.max(reading.open),
-        ..reading
-    }
-}
-
-const fn ahead(reading: Reading) -> u64 {
-    match reading.sample {
-        Freshness::Fresh => reading.backlog,
+/// A sample may be older than a dispatch that it is heard after, and is older than an end that is heard after it: what
+/// has ended since is not in front any more, and a rank has no less in front than what is open there. Where prompts are
+/// known, what they share is booked once, so that the sum of bookings is no overestimate.
+fn as_known(reading: Reading) -> Reading {
+    let backlog = match reading.sample {
+        Freshness::Fresh => reading.backlog.saturating_sub(reading.ended).max(reading.open),
         Freshness::Quiet | Freshness::Stale | Freshness::Stalled | Freshness::Unknown => reading.open,
-    }
+    };
+    Reading { backlog, ..reading }
 }
 
 fn card<'g>(group: &'g Group, candidate: &Candidate) -> Option<&'g Card> {

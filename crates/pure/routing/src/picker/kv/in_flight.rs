@@ -34,6 +34,7 @@ pub struct Entry {
     all: Arc<InFlight>,
     /// Its rank and the end of its path; `None` on a rank that is not known.
     place: Option<(Holder, Node)>,
+    shared: u32,
 }
 
 /// Blocks of a prompt that open requests hold, or that ended ones have left, by rank.
@@ -131,11 +132,12 @@ impl InFlight {
         let hashes = hashes.get(..IN_FLIGHT_BLOCKS).unwrap_or(hashes);
         let mut state = self.lock();
         let holder = state.roster.get(rank).copied();
-        let place = holder.map(|holder| (holder, state.tree.enter(holder.open(), hashes)));
+        let entered = holder.map(|holder| (holder, state.tree.enter(holder.open(), hashes)));
         drop(state);
         Entry {
             all: Arc::clone(self),
-            place,
+            place: entered.map(|(holder, (end, _))| (holder, end)),
+            shared: entered.map_or(0, |(_, (_, shared))| count(shared)),
         }
     }
 
@@ -174,13 +176,25 @@ impl State {
 }
 
 impl Entry {
-    /// Ends the request, whose prompt the rank has read, and remembers its blocks for [`READ_FOR_MS`].
-    pub fn remember(mut self, now: Millis) {
+    /// Blocks of the request that others held open on its rank when it came.
+    #[must_use]
+    pub const fn shared(&self) -> u32 {
+        self.shared
+    }
+
+    /// Ends the request. Blocks of it that others hold open there.
+    pub fn leave(mut self) -> u32 {
+        self.end()
+    }
+
+    /// Ends the request, whose prompt the rank has read, and remembers its blocks for [`READ_FOR_MS`]. Blocks of it that
+    /// others hold open there.
+    pub fn remember(mut self, now: Millis) -> u32 {
         let Some((holder, end)) = self.place.take() else {
-            return;
+            return 0;
         };
         let mut state = self.all.lock();
-        state.tree.hand_over(holder.open(), holder.read(), end);
+        let kept = state.tree.hand_over(holder.open(), holder.read(), end);
         let blocks = state.tree.depth(end);
         state.read_blocks += blocks;
         state.read.push_back(Read {
@@ -190,7 +204,19 @@ impl Entry {
             blocks,
         });
         state.forget(now);
+        count(kept)
     }
+
+    fn end(&mut self) -> u32 {
+        let place = self.place.take();
+        place.map_or(0, |(holder, end)| {
+            count(self.all.lock().tree.leave(holder.open(), end))
+        })
+    }
+}
+
+fn count(blocks: usize) -> u32 {
+    u32::try_from(blocks).unwrap_or(u32::MAX)
 }
 
 impl InUse {
@@ -222,9 +248,7 @@ impl InUse {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        if let Some((holder, end)) = self.place.take() {
-            self.all.lock().tree.leave(holder.open(), end);
-        }
+        self.end();
     }
 }
 
@@ -348,6 +372,33 @@ mod tests {
     }
 
     proptest! {
+        /// What is booked when requests come and let go when they end is what they hold, each block once.
+        #[test]
+        fn shared_blocks_are_counted_once_whoever_ends_first(
+            steps in prop::collection::vec((any::<bool>(), any::<bool>(), any::<usize>(), prompt()), 0..60),
+        ) {
+            let all = Arc::new(InFlight::default());
+            let a = rank(1);
+            all.set_live(std::slice::from_ref(&a));
+            let (mut open, mut booked) = (Vec::<(Vec<u64>, Entry)>::new(), 0);
+            for (comes, read, at, hashes) in steps {
+                if comes || open.is_empty() {
+                    let entry = all.enter(&a, &hashes);
+                    booked += hashes.len() - entry.shared() as usize;
+                    open.push((hashes, entry));
+                } else {
+                    let (hashes, entry) = open.swap_remove(at % open.len());
+                    let kept = if read { entry.remember(NOW) } else { entry.leave() };
+                    booked -= hashes.len() - kept as usize;
+                }
+                let held: std::collections::BTreeSet<&[u64]> = open
+                    .iter()
+                    .flat_map(|(hashes, _)| (1..=hashes.len()).map(|end| &hashes[..end]))
+                    .collect();
+                prop_assert_eq!(booked, held.len());
+            }
+        }
+
         /// Against a list of the open requests.
         #[test]
         fn what_is_found_is_the_longest_common_prefix(

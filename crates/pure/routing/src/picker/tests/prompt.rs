@@ -217,11 +217,9 @@ fn what_open_requests_share_is_in_use_once() {
     let mut known = Known::device(20, &[(1, 20)]);
     let hashes: Vec<u64> = (1..=20).collect();
     let first = rig.pick_by(&known.prompt()).0.unwrap();
-    assert_eq!((decode_of(&first), first.shared), (1, 0));
-    let _first = (
-        rig.book(&first, known.tokens, true),
-        in_flight.enter(&rank(1), &hashes),
-    );
+    assert_eq!(decode_of(&first), 1);
+    let entry = in_flight.enter(&rank(1), &hashes);
+    let first = rig.book_beside(&first, known.tokens, true, entry.shared());
     known.held[0].in_flight = in_flight.find(&hashes, rig.now);
     let (second, rows) = rig.pick_by(&known.prompt());
     let second = second.unwrap();
@@ -230,10 +228,46 @@ fn what_open_requests_share_is_in_use_once() {
         20.0,
         "they are in use, and no more with this one"
     );
-    assert_eq!((decode_of(&second), second.shared), (1, 20));
-    let _second = rig.book(&second, known.tokens, true);
+    assert_eq!(decode_of(&second), 1);
+    let other = in_flight.enter(&rank(1), &hashes);
+    assert_eq!(other.shared(), 20);
+    let second = rig.book_beside(&second, known.tokens, true, other.shared());
+    for booking in [&first, &second] {
+        booking.first_byte(rig.now);
+    }
     let (_, rows) = rig.pick_by(&known.prompt());
     assert_eq!(rows[0].cost.unwrap(), 20.0);
+    // The one that had booked them ends first: the other holds them still.
+    first.keep(entry.leave());
+    drop(first);
+    let (_, rows) = rig.pick_by(&known.prompt());
+    assert_eq!(rows[0].cost.unwrap(), 20.0);
+    second.keep(other.leave());
+    drop(second);
+    known.held[0].in_flight = in_flight.find(&hashes, rig.now);
+    let (_, rows) = rig.pick_by(&known.prompt());
+    assert_eq!(rows[0].cost.unwrap(), 20.0, "its own alone");
+}
+
+#[test]
+fn what_has_ended_since_the_last_sample_is_not_in_front() {
+    let mut rig = Rig::new(&[aggregated(1), aggregated(2)]);
+    let known = Known::device(20, &[]);
+    let pick = rig.pick_by(&known.prompt()).0.unwrap();
+    let worker = decode_of(&pick);
+    let booking = rig.book(&pick, known.tokens, true);
+    booking.first_byte(rig.now);
+    rig.hear(blocks(worker, 50));
+    let cost = |rig: &Rig| {
+        let rows = rig.pick_by(&known.prompt()).1;
+        let row = rows.iter().find(|row| row.worker.instance.raw() == worker);
+        row.unwrap().cost.unwrap()
+    };
+    assert_eq!(cost(&rig), 20.0 + 50.0 + 20.0);
+    drop(booking);
+    assert_eq!(cost(&rig), 20.0 + 30.0 + 20.0);
+    rig.hear(blocks(worker, 31));
+    assert_eq!(cost(&rig), 20.0 + 31.0 + 20.0);
 }
 
 #[test]

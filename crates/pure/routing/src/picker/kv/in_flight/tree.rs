@@ -33,20 +33,31 @@ struct Run {
 }
 
 impl Run {
-    fn hold(&mut self, rank: Number) {
+    /// Blocks that the rank held already.
+    fn hold(&mut self, rank: Number) -> usize {
         match self.holders.binary_search_by_key(&rank, |(rank, _)| *rank) {
-            Ok(known) => self.holders[known].1 += 1,
-            Err(place) => self.holders.insert(place, (rank, 1)),
+            Ok(known) => {
+                self.holders[known].1 += 1;
+                self.hashes.len()
+            }
+            Err(place) => {
+                self.holders.insert(place, (rank, 1));
+                0
+            }
         }
     }
 
-    fn release(&mut self, rank: Number) {
-        if let Ok(known) = self.holders.binary_search_by_key(&rank, |(rank, _)| *rank) {
-            self.holders[known].1 -= 1;
-            if self.holders[known].1 == 0 {
-                self.holders.remove(known);
-            }
+    /// Blocks that the rank holds still.
+    fn release(&mut self, rank: Number) -> usize {
+        let Ok(known) = self.holders.binary_search_by_key(&rank, |(rank, _)| *rank) else {
+            return 0;
+        };
+        self.holders[known].1 -= 1;
+        if self.holders[known].1 > 0 {
+            return self.hashes.len();
         }
+        self.holders.remove(known);
+        0
     }
 }
 
@@ -60,9 +71,9 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// Adds a request; the end of its path.
-    pub(super) fn enter(&mut self, rank: Number, hashes: &[u64]) -> Node {
-        let (mut at, mut rest) = (ROOT, hashes);
+    /// Adds a request; the end of its path, and how many of its blocks the rank held already.
+    pub(super) fn enter(&mut self, rank: Number, hashes: &[u64]) -> (Node, usize) {
+        let (mut at, mut rest, mut shared) = (ROOT, hashes, 0);
         while let Some(first) = rest.first() {
             let next = match self.run(at).children.get(first).copied() {
                 Some(child) => {
@@ -76,19 +87,19 @@ impl Tree {
                     child
                 }
             };
-            self.run_mut(next).hold(rank);
+            shared += self.run_mut(next).hold(rank);
             at = next;
         }
-        at
+        (at, shared)
     }
 
-    /// Ends a request that [`Self::enter`] has added.
-    pub(super) fn leave(&mut self, rank: Number, end: Node) {
-        let mut at = end;
+    /// Ends a request that [`Self::enter`] has added. Blocks of it that the rank holds still, for others.
+    pub(super) fn leave(&mut self, rank: Number, end: Node) -> usize {
+        let (mut at, mut kept) = (end, 0);
         while at != ROOT {
             let run = self.run_mut(at);
             let parent = Node(run.parent);
-            run.release(rank);
+            kept += run.release(rank);
             if run.holders.is_empty() {
                 // Nobody holds what is below either, so nothing is there.
                 let gone = std::mem::take(run);
@@ -99,17 +110,19 @@ impl Tree {
             }
             at = parent;
         }
+        kept
     }
 
-    /// What `from` holds down to the end of its path, `to` holds from now on.
-    pub(super) fn hand_over(&mut self, from: Number, to: Number, end: Node) {
-        let mut at = end;
+    /// What `from` holds down to the end of its path, `to` holds from now on. Blocks of it that `from` holds still.
+    pub(super) fn hand_over(&mut self, from: Number, to: Number, end: Node) -> usize {
+        let (mut at, mut kept) = (end, 0);
         while at != ROOT {
             let run = self.run_mut(at);
-            run.release(from);
+            kept += run.release(from);
             run.hold(to);
             at = Node(run.parent);
         }
+        kept
     }
 
     /// Blocks on the path to a node.
