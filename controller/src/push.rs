@@ -11,6 +11,7 @@ mod hub;
 pub mod limits;
 mod metrics;
 mod outgoing;
+mod places;
 mod refusals;
 mod server;
 mod session;
@@ -126,7 +127,8 @@ impl End {
 /// Why a connection or a session was refused. Closed: the label of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Too many connections: of routers, or without a good token, and then the oldest one made way.
+    /// Too many connections: of routers, or without a good token; the oldest one without a session made way, if there
+    /// was one.
     Full,
     /// The TLS handshake failed or took too long.
     Tls,

@@ -6,7 +6,7 @@ use std::{
     net::IpAddr,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
@@ -15,16 +15,16 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
-    sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, Sleep, sleep},
 };
 use tokio_rustls::server::TlsStream;
-use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
 use super::{
-    Metrics, Refusal,
-    limits::{HELLO, LINGER},
+    Key, Metrics, Refusal,
+    limits::{HELLO, LINGER, MAX_UNUSED_SESSIONS},
+    places::{Places, Taken},
     strangers::{Peer, Stranger},
 };
 
@@ -35,6 +35,8 @@ pub(super) struct Connection {
     idle: Pin<Box<Sleep>>,
     lingers: bool,
     made_way: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Its place was given to another one.
+    ended: Pin<Box<WaitForCancellationFutureOwned>>,
     metrics: Metrics,
 }
 
@@ -47,6 +49,9 @@ struct Inner {
     peer: Peer,
     sessions: AtomicUsize,
     refused: AtomicBool,
+    /// Sessions that ended before they had begun.
+    unused: AtomicUsize,
+    end: CancellationToken,
     holds: Mutex<Holds>,
 }
 
@@ -54,12 +59,15 @@ struct Inner {
 #[derive(Debug)]
 enum Holds {
     Stranger { _place: Stranger },
-    Router { _place: OwnedSemaphorePermit },
+    Router { place: Taken },
 }
 
 /// One session on a connection.
 #[derive(Debug)]
-pub(super) struct InUse(Usage);
+pub(super) struct InUse {
+    of: Usage,
+    begun: bool,
+}
 
 impl Connection {
     pub(super) fn new(
@@ -69,17 +77,22 @@ impl Connection {
         metrics: Metrics,
     ) -> Self {
         let made_way = stranger.made_way.clone().cancelled_owned();
+        let end = CancellationToken::new();
+        let ended = end.clone().cancelled_owned();
         Self {
             stream,
             usage: Usage(Arc::new(Inner {
                 peer: from.into(),
                 sessions: AtomicUsize::new(0),
                 refused: AtomicBool::new(false),
+                unused: AtomicUsize::new(0),
+                end,
                 holds: Mutex::new(Holds::Stranger { _place: stranger }),
             })),
             idle: Box::pin(sleep(HELLO)),
             lingers: false,
             made_way: Box::pin(made_way),
+            ended: Box::pin(ended),
             metrics,
         }
     }
@@ -87,6 +100,12 @@ impl Connection {
     /// Whether it has to end.
     fn over(&mut self, cx: &mut Context<'_>) -> bool {
         if self.made_way.as_mut().poll(cx).is_ready() && self.usage.is_stranger() {
+            return true;
+        }
+        if self.ended.as_mut().poll(cx).is_ready() {
+            if !std::mem::replace(&mut self.lingers, true) {
+                self.metrics.refused(Refusal::Full);
+            }
             return true;
         }
         if self.usage.0.refused.load(Ordering::Relaxed) && !self.lingers {
@@ -111,37 +130,61 @@ impl Usage {
         self.0.peer
     }
 
-    /// A good token was shown: it takes a place of a router, if there is one.
-    pub(super) fn known(&self, places: &Arc<Semaphore>) -> bool {
-        let mut holds = self.0.holds.lock().unwrap_or_else(PoisonError::into_inner);
+    /// A good token of a `RouterConfig` was shown: it takes a place of that, if there is one.
+    pub(super) fn known(&self, places: &Arc<Places>, key: &Key) -> bool {
+        let mut holds = self.holds();
         if matches!(*holds, Holds::Stranger { .. }) {
-            let Ok(place) = Arc::clone(places).try_acquire_owned() else {
+            let Some(place) = places.take(key, self.0.end.clone()) else {
                 return false;
             };
-            *holds = Holds::Router { _place: place };
+            *holds = Holds::Router { place };
         }
         true
     }
 
-    /// A bad token was shown: it ends when that was answered.
+    /// A bad token was shown, or good ones for nothing: it ends when that was answered.
     pub(super) fn refuse(&self) {
         self.0.refused.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn begin(&self) -> InUse {
         self.0.sessions.fetch_add(1, Ordering::Relaxed);
-        InUse(self.clone())
+        InUse {
+            of: self.clone(),
+            begun: false,
+        }
     }
 
     fn is_stranger(&self) -> bool {
-        let holds = self.0.holds.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(*holds, Holds::Stranger { .. })
+        matches!(*self.holds(), Holds::Stranger { .. })
+    }
+
+    fn holds(&self) -> MutexGuard<'_, Holds> {
+        self.0.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl InUse {
+    /// The router has said hello and was let in.
+    pub(super) fn begun(&mut self) {
+        if !std::mem::replace(&mut self.begun, true)
+            && let Holds::Router { place } = &*self.of.holds()
+        {
+            place.begun();
+        }
     }
 }
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        self.0.0.sessions.fetch_sub(1, Ordering::Relaxed);
+        self.of.0.sessions.fetch_sub(1, Ordering::Relaxed);
+        if self.begun {
+            if let Holds::Router { place } = &*self.of.holds() {
+                place.ended();
+            }
+        } else if self.of.0.unused.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_UNUSED_SESSIONS {
+            self.of.refuse();
+        }
     }
 }
 

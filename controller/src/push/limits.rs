@@ -23,9 +23,9 @@ pub const HELLO: Duration = Duration::from_secs(5);
 /// at again. Resuming at an equal digest costs nothing.
 pub const RENEW: Duration = Duration::from_secs(30 * 60);
 
-/// Connections of routers at once, each with a good token: four times the largest fleet of routers that is measured,
-/// with room for reconnects. Of two RouterConfigs that have as many sessions as they may, none loses its place to the
-/// other.
+/// Connections of routers at once, each with a good token of a `RouterConfig` that is served here: four times the largest
+/// fleet of routers that is measured, with room for reconnects. While all are taken, the oldest one without a session of
+/// the `RouterConfig` that has most of those makes way.
 pub const MAX_CONNECTIONS: usize = 1_024;
 
 /// Connections at once on which no good token was shown yet, handshakes included. The oldest one of the address that
@@ -36,8 +36,16 @@ pub const MAX_STRANGERS: usize = 512;
 /// and from behind one address.
 pub const MAX_STRANGERS_PER_PEER: usize = 256;
 
-/// Sessions of one `RouterConfig`, so that one namespace cannot take every place: as many routers as it may have, as many
-/// that drain when all are replaced, and the one more of a rollout.
+/// Connections of the routers of one `RouterConfig`: its sessions, and some beside them for routers that come back before
+/// their connection of before is given up. The oldest one without a session makes way for one more.
+pub const MAX_CONNECTIONS_PER_KEY: usize = 512;
+
+/// Sessions on one connection that end before the router said hello and was let in, after which the connection ends
+/// (2): a router's first one begins, and whoever has none cannot keep a connection by trying again.
+pub const MAX_UNUSED_SESSIONS: usize = 2;
+
+/// Sessions of one `RouterConfig`: as many routers as it may have, as many that drain when all are replaced, and the one
+/// more of a rollout. A pod has one, so that these alone keep no place from others: see [`MAX_CONNECTIONS_PER_KEY`].
 pub const MAX_SESSIONS_PER_KEY: usize = 501;
 
 const _: () = assert!(
@@ -45,7 +53,7 @@ const _: () = assert!(
     "all the routers that a RouterConfig may have, twice, and one of a rollout"
 );
 const _: () = assert!(
-    2 * MAX_SESSIONS_PER_KEY <= MAX_CONNECTIONS,
+    MAX_SESSIONS_PER_KEY < MAX_CONNECTIONS_PER_KEY && 2 * MAX_CONNECTIONS_PER_KEY <= MAX_CONNECTIONS,
     "two RouterConfigs have room"
 );
 

@@ -15,7 +15,7 @@ use rustls::{
 };
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, mpsc, watch},
+    sync::{mpsc, watch},
     time::{sleep, timeout},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
@@ -27,9 +27,8 @@ use super::{
     AuthError, Authenticator, Hub, Identity, Refusal,
     auth::Cached,
     connection::{Connection, Usage},
-    limits::{
-        GRACE, HANDSHAKE, KEEP_ALIVE, MAX_CONNECTIONS, MAX_HEADER_BYTES, MAX_STRANGERS, MAX_TOKEN_BYTES,
-    },
+    limits::{GRACE, HANDSHAKE, KEEP_ALIVE, MAX_HEADER_BYTES, MAX_STRANGERS, MAX_TOKEN_BYTES},
+    places::Places,
     session::{Begin, Replies},
     strangers::{Peer, Strangers},
 };
@@ -45,7 +44,7 @@ pub struct Server {
     hub: Arc<Hub>,
     authenticator: Arc<Cached>,
     /// Connections of routers.
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
 }
 
 /// TLS 1.3 with HTTP/2, for a certificate chain and its key.
@@ -72,7 +71,7 @@ impl Server {
         Self {
             hub,
             authenticator: Arc::new(Cached::new(authenticator)),
-            places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            places: Arc::default(),
         }
     }
 
@@ -126,13 +125,6 @@ impl Push for Server {
                 return Err(status);
             }
         };
-        if !usage.known(&self.places) {
-            self.hub.metrics.refused(Refusal::Full);
-            usage.refuse();
-            return Err(Status::resource_exhausted(
-                "there are too many connections of routers",
-            ));
-        }
         if self.hub.stopping().is_cancelled() {
             return Err(Status::unavailable("this controller replica stops: use another"));
         }
@@ -143,12 +135,19 @@ impl Push for Server {
                 identity.key
             )));
         };
+        if !usage.known(&self.places, &identity.key) {
+            self.hub.metrics.refused(Refusal::Full);
+            usage.refuse();
+            return Err(Status::resource_exhausted(
+                "there are too many connections of routers",
+            ));
+        }
         let replies = Begin {
             hub: Arc::clone(&self.hub),
             identity,
             feed,
             inbound: request.into_inner(),
-            _in_use: usage.begin(),
+            in_use: usage.begin(),
         }
         .spawn();
         Ok(Response::new(replies))

@@ -47,7 +47,7 @@ pub(super) struct Begin {
     pub(super) feed: watch::Receiver<Feed>,
     pub(super) inbound: Streaming<push::FromRouter>,
     /// Keeps the connection from being closed as idle.
-    pub(super) _in_use: InUse,
+    pub(super) in_use: InUse,
 }
 
 impl Begin {
@@ -99,6 +99,7 @@ impl Begin {
             hub.metrics.refused(Refusal::Sessions);
             return Status::resource_exhausted("the RouterConfig has too many sessions");
         };
+        self.in_use.begun();
         hub.metrics.sessions(hub.sessions.count());
         tracing::debug!(key = %self.identity.key, pod = %self.identity.pod.name, version, "router connected");
         let end = self.serve(sender, &place, hello.follow.unwrap_or_default()).await;

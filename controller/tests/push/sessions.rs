@@ -121,12 +121,8 @@ async fn bytes_that_are_not_tls_or_http2_are_hung_up_on() {
     assert_eq!(rig.metric("continuum_controller_push_refused_total", "tls"), 1.0);
 }
 
-#[tokio::test]
-async fn a_connection_on_which_a_bad_token_was_shown_ends_once_that_is_answered() {
-    let rig = Rig::start().await;
-    let source = rig.hub.add_source();
-    rig.config("chat", source, &["prod"]);
-    // Whatever is in between sees who hangs up.
+/// Whatever is in between sees who hangs up: the port to connect to, and whether it was the server.
+async fn between(rig: &Rig) -> (u16, tokio::task::JoinHandle<bool>) {
     let between = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (port, to) = (between.local_addr().unwrap().port(), rig.port);
     let hung_up = tokio::spawn(async move {
@@ -139,6 +135,45 @@ async fn a_connection_on_which_a_bad_token_was_shown_ends_once_that_is_answered(
             _ = tokio::io::copy(&mut from_server, &mut to_client) => true,
         }
     });
+    (port, hung_up)
+}
+
+#[tokio::test]
+async fn a_connection_whose_sessions_do_not_begin_ends() {
+    let rig = Rig::start().await;
+    let source = rig.hub.add_source();
+    rig.config("chat", source, &["prod"]);
+    let (port, hung_up) = between(&rig).await;
+    let channel = rig.channel_at(port, &rig.ca).await.unwrap();
+    // No hello, twice.
+    for _ in 0..2 {
+        assert!(!hung_up.is_finished());
+        let report = message(Message::Report(push::Report::default()));
+        let opened = rig.open_on(channel.clone(), "ns/chat/pod", vec![report]).await;
+        assert_eq!(opened.unwrap().end().await.code(), Code::InvalidArgument);
+    }
+    // Before it would be closed as one that nobody uses.
+    let by_server = timeout(Duration::from_secs(3), hung_up).await.unwrap().unwrap();
+    assert!(by_server);
+    // One whose session has begun stays after that.
+    let (port, hung_up) = between(&rig).await;
+    let channel = rig.channel_at(port, &rig.ca).await.unwrap();
+    for pod in ["one", "two", "three"] {
+        let opened = rig
+            .open_on(channel.clone(), &format!("ns/chat/{pod}"), vec![hello(None)])
+            .await;
+        opened.unwrap().welcome().await;
+        rig.sessions("chat", <[_]>::is_empty).await;
+    }
+    assert!(!hung_up.is_finished());
+}
+
+#[tokio::test]
+async fn a_connection_on_which_a_bad_token_was_shown_ends_once_that_is_answered() {
+    let rig = Rig::start().await;
+    let source = rig.hub.add_source();
+    rig.config("chat", source, &["prod"]);
+    let (port, hung_up) = between(&rig).await;
     let channel = rig.channel_at(port, &rig.ca).await.unwrap();
     let refused = rig.open_on(channel.clone(), "wrong", vec![hello(None)]).await;
     assert_eq!(refused.map(drop).unwrap_err().code(), Code::Unauthenticated);
