@@ -93,5 +93,6 @@ fn resource(worker: u64, edit: u64) -> Metadata {
         }),
         name,
         data: RawValue::from_string(data).ok(),
+        left_out: false,
     }
 }

@@ -126,6 +126,7 @@ pub fn kubernetes(data: &[u8]) {
                         uid: String::new(),
                     }),
                     data: serde_json::from_str(data).ok(),
+                    left_out: false,
                 };
                 resources.insert(*name, resource.clone());
                 join.put_metadata(resource).0

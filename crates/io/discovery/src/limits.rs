@@ -42,6 +42,13 @@ pub const OBJECT_PAGE: u32 = 500;
 /// the API server refuses single objects above 1.5 MiB by default.
 pub const MAX_PAGE_BYTES: usize = 64 * 1024 * 1024;
 
+/// What a list keeps of one EndpointSlice or Pod, on average: `max_resources` times this are kept of each kind, and
+/// one of [`MAX_EVENT_BYTES`] at least. A slice of a hundred workers has 16 KiB and stands for as many.
+pub const OBJECT_BYTES: usize = 4 * 1024;
+
+/// What a list keeps of one metadata resource when `max_resource_bytes` are taken: names and uids, which Kubernetes bounds.
+pub const LEAN_BYTES: usize = 1024;
+
 /// The largest event of a Kubernetes watch, which is one object.
 pub const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
 

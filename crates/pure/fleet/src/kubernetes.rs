@@ -23,6 +23,8 @@ pub struct Metadata {
     pub owner: Option<Owner>,
     /// `spec.data`; `None` when it is absent or `spec` is no object.
     pub data: Option<Box<RawValue>>,
+    /// `spec.data` was left out because there was no room for it.
+    pub left_out: bool,
 }
 
 /// The pod that a resource belongs to.

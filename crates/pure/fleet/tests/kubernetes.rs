@@ -40,6 +40,7 @@ fn metadata(object: &Value) -> Metadata {
             uid: text(&owner["uid"]).unwrap(),
         }),
         data: Some(to_raw_value(&object["spec"]["data"]).unwrap()),
+        left_out: false,
     }
 }
 
@@ -235,6 +236,7 @@ fn with(name: &str, uid: &str, data: &Value) -> Metadata {
             uid: uid.to_owned(),
         }),
         data: Some(to_raw_value(data).unwrap()),
+        left_out: false,
     }
 }
 
@@ -414,6 +416,31 @@ fn caps_keep_new_resources_out_and_known_ones_up_to_date() {
     );
     join.remove_metadata("p");
     assert_eq!(join.put_metadata(worker("q", "2")).0.len(), 2, "room came back");
+}
+
+#[test]
+fn a_resource_whose_records_were_left_out_stays_as_it_was() {
+    let mut join = Join::new(Limits::default());
+    let slices = || vec![ready("s", &[("p", "1"), ("q", "2")])];
+    let (before, _) = join.reset(vec![worker("p", "1"), worker("q", "2")], slices(), Vec::new());
+    let without = |name, uid| Metadata {
+        data: None,
+        left_out: true,
+        ..worker(name, uid)
+    };
+    let (after, notes) = join.reset(vec![worker("p", "1"), without("q", "2")], slices(), Vec::new());
+    assert_eq!((after, notes.count(EventKind::OverCapacity)), (before, 1));
+    assert_eq!(
+        join.refused().iter().collect::<Vec<_>>(),
+        [(EventKind::OverCapacity, 1)]
+    );
+    // Of one that was never read there is nothing to keep.
+    let (after, _) = join.reset(
+        vec![without("r", "3")],
+        vec![ready("s", &[("r", "3")])],
+        Vec::new(),
+    );
+    assert!(after.is_empty());
 }
 
 #[test]

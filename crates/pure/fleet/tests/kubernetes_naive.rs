@@ -108,6 +108,7 @@ impl Object {
                 uid: uid.to_owned(),
             }),
             data: self.data.json(self.name).map(|data| to_raw_value(&data).unwrap()),
+            left_out: false,
         }
     }
 }

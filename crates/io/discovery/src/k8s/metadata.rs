@@ -59,8 +59,8 @@ impl Kubernetes {
     /// Lists Pods and opens their watch. Without the permission the fleet is joined as far as it goes: the resources
     /// of pods are, those of containers are refused.
     async fn pods(&mut self, reader: &Reader, lost: &mut Lost) -> Result<Pods, Error> {
-        match follow::<PodObject>(reader, Resource::Pods, Some(ENABLED), &self.settings, lost).await {
-            Ok((listed, events)) => Ok(Some((listed.items.into_iter().map(Into::into).collect(), events))),
+        match follow::<kubernetes::Pod>(reader, Resource::Pods, Some(ENABLED), &self.settings, lost).await {
+            Ok((listed, events)) => Ok(Some((listed.items, events))),
             Err(denied @ Error::Forbidden { .. }) => {
                 if !std::mem::replace(&mut self.denied_said, true) {
                     tracing::warn!(
@@ -82,8 +82,9 @@ impl Source for Kubernetes {
         let reader = self.connector.connect(&self.settings.namespace).await?;
         let mut lost = Lost::default();
         let (metadata, metadata_events) =
-            follow::<MetadataObject>(&reader, Resource::Metadata, None, &self.settings, &mut lost).await?;
-        let (slices, slice_events) = follow::<SliceObject>(
+            follow::<kubernetes::Metadata>(&reader, Resource::Metadata, None, &self.settings, &mut lost)
+                .await?;
+        let (slices, slice_events) = follow::<kubernetes::Slice>(
             &reader,
             Resource::Slices,
             Some(ENABLED),
@@ -91,7 +92,7 @@ impl Source for Kubernetes {
             &mut lost,
         )
         .await?;
-        let metadata: Vec<kubernetes::Metadata> = metadata.items.into_iter().map(Into::into).collect();
+        let metadata = metadata.items;
         let wants_pods = metadata.iter().any(is_of_a_container);
         let pods = if wants_pods {
             self.pods(&reader, &mut lost).await?
@@ -99,7 +100,7 @@ impl Source for Kubernetes {
             None
         };
         let (pods, pod_events) = pods.map_or((None, None), |(pods, events)| (Some(pods), Some(events)));
-        let slices = slices.items.into_iter().map(Into::into).collect();
+        let slices = slices.items;
         // Thousands of cards: streams of clients must not wait for that.
         let join = self.join.clone();
         let joined = spawn_blocking(move || {

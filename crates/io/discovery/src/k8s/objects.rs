@@ -6,6 +6,11 @@ use continuum_fleet::kubernetes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::list::Kept;
+
+/// Labels and annotations of Pods that are read begin with this.
+const DYNAMO: &str = "nvidia.com/dynamo-";
+
 /// `metadata` of any object.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -125,6 +130,7 @@ impl From<MetadataObject> for kubernetes::Metadata {
                 uid: owner.uid,
             }),
             data: spec.and_then(|spec| serde_json::from_str::<Spec>(spec.get()).ok()?.data),
+            left_out: false,
         }
     }
 }
@@ -163,8 +169,8 @@ impl From<PodObject> for kubernetes::Pod {
         Self {
             name: metadata.name,
             uid: metadata.uid,
-            labels: metadata.labels.unwrap_or_default(),
-            annotations: metadata.annotations.unwrap_or_default(),
+            labels: read(metadata.labels),
+            annotations: read(metadata.annotations),
             phase,
             ready: conditions.unwrap_or_default().iter().any(ready),
             deleting: metadata.deletion_timestamp.is_some(),
@@ -177,5 +183,82 @@ impl From<PodObject> for kubernetes::Pod {
                 })
                 .collect(),
         }
+    }
+}
+
+/// Without what nobody reads, which may be large.
+fn read(pairs: Option<BTreeMap<String, String>>) -> BTreeMap<String, String> {
+    let mut pairs = pairs.unwrap_or_default();
+    pairs.retain(|name, _| name.starts_with(DYNAMO));
+    pairs
+}
+
+impl Kept for kubernetes::Metadata {
+    type Object = MetadataObject;
+
+    fn bytes(&self) -> usize {
+        let owner = self.owner.as_ref();
+        let owner = owner.map_or(0, |owner| owner.name.len().saturating_add(owner.uid.len()));
+        let data = self.data.as_ref().map_or(0, |data| data.get().len());
+        size_of::<Self>()
+            .saturating_add(self.name.len())
+            .saturating_add(self.uid.len())
+            .saturating_add(owner)
+            .saturating_add(data)
+    }
+
+    fn lean(self) -> Option<Self> {
+        Some(Self {
+            data: None,
+            left_out: true,
+            ..self
+        })
+    }
+}
+
+impl Kept for kubernetes::Slice {
+    type Object = SliceObject;
+
+    fn bytes(&self) -> usize {
+        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let endpoints = self.endpoints.iter().map(|endpoint| {
+            size_of::<kubernetes::Endpoint>()
+                .saturating_add(length(&endpoint.name))
+                .saturating_add(length(&endpoint.uid))
+        });
+        size_of::<Self>()
+            .saturating_add(self.name.len())
+            .saturating_add(length(&self.backend))
+            .saturating_add(endpoints.sum())
+    }
+
+    fn lean(self) -> Option<Self> {
+        None
+    }
+}
+
+impl Kept for kubernetes::Pod {
+    type Object = PodObject;
+
+    fn bytes(&self) -> usize {
+        let pairs = self.labels.iter().chain(&self.annotations).map(|(name, value)| {
+            (2 * size_of::<String>())
+                .saturating_add(name.len())
+                .saturating_add(value.len())
+        });
+        let containers = self
+            .containers
+            .iter()
+            .map(|container| size_of::<kubernetes::Container>().saturating_add(container.name.len()));
+        size_of::<Self>()
+            .saturating_add(self.name.len())
+            .saturating_add(self.uid.len())
+            .saturating_add(self.phase.as_ref().map_or(0, String::len))
+            .saturating_add(pairs.sum())
+            .saturating_add(containers.sum())
+    }
+
+    fn lean(self) -> Option<Self> {
+        None
     }
 }

@@ -3,13 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use continuum_fleet::{Change, Notes, Refused};
-use serde::de::DeserializeOwned;
 use tokio::task::JoinError;
 
 use super::{
     Settings,
     client::{Reader, Resource},
-    list::{Listed, list},
+    list::{Kept, Listed, list},
     watch::Events,
 };
 use crate::{
@@ -45,14 +44,14 @@ pub(super) fn lost_task(lost: JoinError) -> Error {
 }
 
 /// A whole list, and the watch that goes on from it.
-pub(super) async fn follow<T: DeserializeOwned>(
+pub(super) async fn follow<T: Kept>(
     reader: &Reader,
     resource: Resource,
     selector: Option<&str>,
     settings: &Settings,
     lost: &mut Lost,
 ) -> Result<(Listed<T>, Events), Error> {
-    let listed = list(reader, resource, selector, settings.limits.resources, lost).await?;
+    let listed = list(reader, resource, selector, settings.limits, lost).await?;
     let events = Events::open(reader, resource, selector, &listed.version, settings).await?;
     Ok((listed, events))
 }

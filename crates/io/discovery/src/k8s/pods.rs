@@ -1,6 +1,9 @@
 //! The source `kubernetes_pods`: Pods with the labels of Dynamo's operator, for where its resources may not be read.
 
-use continuum_fleet::kubernetes::pods::{self, Join};
+use continuum_fleet::kubernetes::{
+    self,
+    pods::{self, Join},
+};
 use tokio::task::spawn_blocking;
 
 use super::{
@@ -48,7 +51,7 @@ impl Source for KubernetesPods {
     async fn open(&mut self) -> Result<(Seed, KubernetesPodsWatch), Error> {
         let reader = self.connector.connect(&self.settings.namespace).await?;
         let mut lost = Lost::default();
-        let (listed, pods) = follow::<PodObject>(
+        let (listed, pods) = follow::<kubernetes::Pod>(
             &reader,
             Resource::Pods,
             Some(&self.selector),
@@ -59,7 +62,7 @@ impl Source for KubernetesPods {
         let join = self.join.clone();
         let (entries, notes, refused) = spawn_blocking(move || {
             let mut join = join.lock();
-            let (entries, notes) = join.reset(listed.items.into_iter().map(Into::into).collect());
+            let (entries, notes) = join.reset(listed.items);
             (entries, notes, join.refused())
         })
         .await

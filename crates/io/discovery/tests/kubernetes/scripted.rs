@@ -4,10 +4,13 @@ use std::{io::Write as _, path::PathBuf};
 
 use continuum_discovery::{
     Error,
-    k8s::{Credentials, KubernetesPods, KubernetesPodsWatch, Settings},
+    k8s::{Credentials, Kubernetes, KubernetesPods, KubernetesPodsWatch, Settings},
     source::{Seed, Source as _, Watch as _},
 };
-use continuum_fleet::kubernetes::{Limits, pods};
+use continuum_fleet::{
+    EventKind,
+    kubernetes::{Limits, pods},
+};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
     net::TcpListener,
@@ -66,8 +69,12 @@ async fn open(answers: Vec<Answer>) -> Result<(Seed, KubernetesPodsWatch), Error
 }
 
 fn source(kubeconfig: PathBuf) -> KubernetesPods {
+    source_with(kubeconfig, Limits::default())
+}
+
+fn source_with(kubeconfig: PathBuf, limits: Limits) -> KubernetesPods {
     let credentials = Credentials::Kubeconfig(kubeconfig);
-    let settings = Settings::new(credentials, "fleet".into(), Limits::default());
+    let settings = Settings::new(credentials, "fleet".into(), limits);
     let fleet = pods::Settings {
         namespaces: vec!["a".into(), "b".into()],
         model: Some("m".into()),
@@ -176,6 +183,56 @@ async fn a_list_is_read_page_by_page_and_the_watch_starts_where_it_did() {
     ] {
         assert!(watch.contains(part), "{part} in {watch}");
     }
+}
+
+/// A list with these objects.
+fn items(items: &[serde_json::Value]) -> Answer {
+    let list = serde_json::json!({"metadata": {"resourceVersion": "7"}, "items": items});
+    ok(list.to_string())
+}
+
+#[tokio::test]
+async fn what_resources_hold_beyond_the_limit_is_left_out_before_they_are_joined() {
+    // Nothing that becomes a record, so that the join's own limit does not see it.
+    let resource = |name: &str, junk: usize| {
+        serde_json::json!({
+            "metadata": {"name": name, "annotations": {"huge": "x".repeat(10_000)}},
+            "spec": {"data": {"junk": "x".repeat(junk)}},
+        })
+    };
+    let list = items(&[resource("a", 3_000), resource("b", 3_000), resource("c", 10)]);
+    let answers = vec![list, ok(""), items(&[]), ok("")];
+    let (kubeconfig, _targets) = server(answers).await;
+    let credentials = Credentials::Kubeconfig(kubeconfig.path().to_owned());
+    let limits = Limits {
+        bytes: 4 << 10,
+        ..Limits::default()
+    };
+    let mut source = Kubernetes::new(Settings::new(credentials, "fleet".into(), limits));
+    let (seed, _watch) = source.open().await.unwrap();
+    assert_eq!(seed.lost, continuum_discovery::source::Lost::default());
+    let refused: Vec<_> = seed.refused.iter().collect();
+    assert_eq!(refused, [(EventKind::OverCapacity, 1)], "b alone");
+}
+
+#[tokio::test]
+async fn of_pods_what_is_read_is_kept_up_to_a_limit() {
+    let pod = |name: &str, field: &str, label: &str| serde_json::json!({"metadata": {"name": name, field: {label: "x".repeat(17 << 20)}}});
+    let list = items(&[
+        pod("huge", "labels", "nvidia.com/dynamo-namespace"),
+        pod("annotated", "annotations", "whatever"),
+        pod("labelled", "labels", "whatever"),
+    ]);
+    let (kubeconfig, _targets) = server(vec![list, ok("")]).await;
+    let limits = Limits {
+        resources: 3,
+        ..Limits::default()
+    };
+    let (seed, _watch) = source_with(kubeconfig.path().to_owned(), limits)
+        .open()
+        .await
+        .unwrap();
+    assert_eq!((seed.lost.over_capacity, seed.lost.malformed), (1, 0));
 }
 
 #[tokio::test]

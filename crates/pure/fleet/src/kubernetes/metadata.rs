@@ -268,7 +268,13 @@ impl Join {
             self.fault(Some(ResourceFault::TooMany), u64::saturating_add);
             return;
         }
-        let Metadata { uid, owner, data, .. } = object;
+        let Metadata {
+            uid,
+            owner,
+            data,
+            left_out,
+            ..
+        } = object;
         let room = self.limits.bytes.saturating_sub(self.bytes);
         let mut resource = Resource {
             uid,
@@ -282,6 +288,8 @@ impl Join {
             .is_some_and(|before| before.astray && before.is(&resource));
         let read = if resource.pod(&name).is_none() {
             Err(ResourceFault::Owner)
+        } else if left_out {
+            Err(ResourceFault::TooLarge)
         } else {
             Records::read(&name, data.as_deref(), room)
         };
