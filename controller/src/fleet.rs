@@ -1,8 +1,10 @@
 //! The fleets that this replica watches: one watch set per distinct source, shared by all that name it.
 //!
-//! What makes a source: its kind, the Kubernetes namespace, the way names match, its limits and, for Pods, the models.
+//! What makes a source: its kind, the Kubernetes namespace, the way names match and, for Pods, the models. Its
+//! limits are the operator's.
 //! The Dynamo namespaces of all its users are followed together; each user is shown its own.
 
+pub mod limits;
 mod metrics;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -19,7 +21,7 @@ use prometheus::Registry;
 use tokio::sync::watch;
 
 pub use self::metrics::Metrics;
-use self::metrics::Shown;
+use self::{limits::MAX_FLEET_BYTES, metrics::Shown};
 use crate::push::{Fleet, Hub, Key, SourceId};
 
 /// How long a source may take to stop.
@@ -183,17 +185,12 @@ impl Source {
     }
 }
 
-/// A tenant's limits, as far as they are below the defaults.
-fn bounded(limits: &DiscoveryLimits) -> DiscoveryLimits {
-    let most = DiscoveryLimits::default();
+/// The limits of every source, whatever a `RouterConfig` says: one tenant must not take the memory of all, and limits of
+/// one's own would be another watch of the same fleet.
+fn limits() -> DiscoveryLimits {
     DiscoveryLimits {
-        max_record_bytes: limits.max_record_bytes.min(most.max_record_bytes),
-        max_retained_card_bytes: limits.max_retained_card_bytes.min(most.max_retained_card_bytes),
-        max_retained_cards_total_bytes: limits
-            .max_retained_cards_total_bytes
-            .min(most.max_retained_cards_total_bytes),
-        max_resource_bytes: limits.max_resource_bytes.min(most.max_resource_bytes),
-        ..limits.clone()
+        max_resource_bytes: MAX_FLEET_BYTES,
+        ..DiscoveryLimits::default()
     }
 }
 
@@ -207,8 +204,7 @@ impl Place {
             place.kubernetes.model = None;
             place.kubernetes.models = Vec::new();
         }
-        // One tenant must not take the memory of all, nor watch anew for a limit of its own.
-        place.limits = bounded(&place.limits);
+        place.limits = limits();
         place.kubernetes.watch_reconnect_backoff = Wanted::default().kubernetes.watch_reconnect_backoff;
         // Nothing of the other sources matters.
         place.etcd = Wanted::default().etcd;
@@ -275,5 +271,35 @@ pub(crate) fn state_of(status: &Status) -> SourceState {
         stale: status.stale,
         last_error: status.last_error.clone().unwrap_or_default(),
         origins: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_ones_own_make_no_source_and_raise_nothing() {
+        let of = |change: fn(&mut DiscoveryLimits)| {
+            let mut discovery = Wanted {
+                source: DiscoverySource::Kubernetes,
+                ..Wanted::default()
+            };
+            change(&mut discovery.limits);
+            Place::of(&discovery)
+        };
+        let plain = of(|_| ());
+        let changes: [fn(&mut DiscoveryLimits); 6] = [
+            |limits| limits.max_record_bytes = 1 << 30,
+            |limits| limits.max_retained_card_bytes = 7,
+            |limits| limits.max_retained_cards_total_bytes = 7,
+            |limits| limits.max_records_per_keyspace = 1_048_576,
+            |limits| limits.max_resources = 1_048_576,
+            |limits| limits.max_resource_bytes = 1 << 20,
+        ];
+        for change in changes {
+            assert!(of(change) == plain, "{:?}", of(change).0.limits);
+        }
+        assert_eq!(plain.0.limits.max_resources, 16_384);
     }
 }

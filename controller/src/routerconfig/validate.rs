@@ -125,6 +125,13 @@ pub fn validate(object: &RouterConfig, settings: &Settings) -> Result<Accepted, 
     }));
 
     let fleet = fleet(object, &config)?;
+    if matches!(fleet, Fleet::Pushed { .. }) && writes_limits(document) {
+        warnings.push(
+            "spec.config.dynamo.discovery.limits: the operator reads this fleet, within limits of its own; these are for \
+             routers that read it themselves (spec.router.fleetView: Local)"
+                .to_owned(),
+        );
+    }
     literal(&opaque, &fleet)?;
     if let Some(namespace) = fleet.namespace()
         && !may_name(own, &fleet, settings)
@@ -242,6 +249,12 @@ fn source_is_written(document: &Map<String, Value>) -> Result<(), Rejected> {
     Ok(())
 }
 
+fn writes_limits(document: &Map<String, Value>) -> bool {
+    let discovery = document.get("dynamo").and_then(|dynamo| dynamo.get("discovery"));
+    let limits = discovery.and_then(|discovery| discovery.get("limits")?.as_object());
+    limits.is_some_and(|limits| !limits.is_empty())
+}
+
 /// Whether a RouterConfig of this namespace may name that fleet.
 pub(super) fn may_name(own: &str, fleet: &Fleet, settings: &Settings) -> bool {
     let allowed = |namespace| namespace == own || settings.fleet_namespaces.contains(namespace);
@@ -256,11 +269,7 @@ pub(super) fn literal(opaque: &[String], fleet: &Fleet) -> Result<(), Rejected> 
             "dynamo.discovery.source",
             "dynamo.discovery.kubernetes.namespace",
         ];
-        let pushed = [
-            "dynamo.discovery.kubernetes",
-            "dynamo.discovery.limits",
-            "dynamo.discovery.namespace_match",
-        ];
+        let pushed = ["dynamo.discovery.kubernetes", "dynamo.discovery.namespace_match"];
         always.contains(&path)
             || (matches!(fleet, Fleet::Pushed { .. })
                 && pushed.iter().any(|section| path.starts_with(section)))

@@ -279,6 +279,19 @@ fn warnings_are_in_the_message() {
 }
 
 #[test]
+fn limits_of_a_fleet_that_the_operator_reads_are_warned_of() {
+    let config = || fleet_of(json!({ "source": "kubernetes", "limits": { "max_resources": 1_000_000 } }));
+    let of_limits = |router: Value| {
+        let accepted = judge(config(), router).unwrap();
+        accepted
+            .message()
+            .contains("spec.config.dynamo.discovery.limits: ")
+    };
+    assert!(of_limits(json!({})));
+    assert!(!of_limits(json!({ "fleetView": "Local" })));
+}
+
+#[test]
 fn secrets_in_clear_text_and_on_open_ways_are_warned_of() {
     let with = |url: &str, key: &str| {
         let mut config = fleet_of(json!({ "source": "kubernetes" }));

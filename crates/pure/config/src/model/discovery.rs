@@ -26,7 +26,7 @@ pub struct Discovery {
     pub file: FileStore,
     /// For `source: kubernetes` and `source: kubernetes_pods`, and for `source: controller`, which stands for one of them.
     pub kubernetes: Kubernetes,
-    /// How much of what the fleet writes is kept.
+    /// How much of what the fleet writes is kept. An operator that reads the fleet for its routers has limits of its own.
     pub limits: DiscoveryLimits,
 }
 
