@@ -45,7 +45,9 @@ async fn one_that_cannot_be_read_is_left_alone_and_others_are_served() {
         .unwrap();
 
     cluster.apply(&routerconfig(&ns, "before", &ns, "{}")).await;
-    let operator = Operator::start(client.clone(), &ns, &[]).await;
+    // With the connection that the process makes itself.
+    let own = continuum_controller::api::client(cluster.config().await).unwrap();
+    let operator = Operator::start(own, &ns, &[]).await;
     condition(&client, &ns, "before", "ResourcesApplied", "Applied").await;
     cluster.apply(&routerconfig(&ns, "after", &ns, "{}")).await;
     condition(&client, &ns, "after", "ResourcesApplied", "Applied").await;
