@@ -14,13 +14,20 @@ use crate::limits::BLOCKS_BETWEEN_LOOKS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Late;
 
-/// Local hashes of all full blocks of this kind; `None` for a block size that has no blocks.
+/// Local hashes of all full blocks of `size` tokens; `None` for a block size that has no blocks.
+#[must_use]
+pub fn blocks(tokens: &[u32], size: u32, adapter: Option<&str>, salt: Option<&str>) -> Option<Vec<u64>> {
+    let kind = Blocks { size, ahead: false };
+    hashes(tokens, kind, adapter, salt, None).ok().flatten()
+}
+
+/// Local hashes of all full blocks of this kind, as far as there is time; `None` for a block size that has no blocks.
 pub(crate) fn hashes(
     tokens: &[u32],
     kind: Blocks,
     adapter: Option<&str>,
     salt: Option<&str>,
-    until: Instant,
+    until: Option<Instant>,
 ) -> Result<Option<Vec<u64>>, Late> {
     let (Ok(size), Ok(seed)) = (usize::try_from(kind.size), compute_salt_hash(salt, adapter)) else {
         return Ok(None);
@@ -36,7 +43,7 @@ pub(crate) fn hashes(
     let mut bytes = Vec::new();
     let mut start = 0_usize;
     while let Some(block) = start.checked_add(window).and_then(|end| tokens.get(start..end)) {
-        if hashes.len() % BLOCKS_BETWEEN_LOOKS == 0 && Instant::now() >= until {
+        if hashes.len() % BLOCKS_BETWEEN_LOOKS == 0 && until.is_some_and(|until| Instant::now() >= until) {
             return Err(Late);
         }
         bytes.clear();
@@ -53,33 +60,14 @@ pub(crate) mod tests {
 
     use super::*;
 
-    fn of(
-        tokens: &[u32],
-        size: u32,
-        ahead: bool,
-        adapter: Option<&str>,
-        salt: Option<&str>,
-    ) -> Option<Vec<u64>> {
-        let until = Instant::now() + Duration::from_secs(60);
-        hashes(tokens, Blocks { size, ahead }, adapter, salt, until).unwrap()
-    }
-
-    pub(crate) fn blocks(
-        tokens: &[u32],
-        size: u32,
-        adapter: Option<&str>,
-        salt: Option<&str>,
-    ) -> Option<Vec<u64>> {
-        of(tokens, size, false, adapter, salt)
-    }
-
     pub(crate) fn eagle_blocks(
         tokens: &[u32],
         size: u32,
         adapter: Option<&str>,
         salt: Option<&str>,
     ) -> Option<Vec<u64>> {
-        of(tokens, size, true, adapter, salt)
+        let kind = Blocks { size, ahead: true };
+        hashes(tokens, kind, adapter, salt, None).unwrap()
     }
 
     /// The library hashes a whole request only; each of its hashes is the same.
@@ -111,11 +99,14 @@ pub(crate) mod tests {
     #[test]
     fn nobody_waits_for_hashes_beyond_the_time() {
         let kind = Blocks { size: 1, ahead: true };
-        assert_eq!(hashes(&[1; 100], kind, None, None, Instant::now()), Err(Late));
+        assert_eq!(
+            hashes(&[1; 100], kind, None, None, Some(Instant::now())),
+            Err(Late)
+        );
         // Also when the time ends on the way.
         let (many, started) = (vec![1; 2_000_000], Instant::now());
         let until = started + Duration::from_millis(1);
-        assert_eq!(hashes(&many, kind, None, None, until), Err(Late));
+        assert_eq!(hashes(&many, kind, None, None, Some(until)), Err(Late));
     }
 
     /// Adapter, salt, tokens, block size, hashes: computed by the workers' own library.

@@ -12,6 +12,7 @@
 
 pub mod artifact;
 pub mod fetch;
+pub mod hashing;
 pub mod limits;
 pub mod metrics;
 pub mod offers;
@@ -20,7 +21,6 @@ mod ask;
 mod body;
 mod catalog;
 mod follow;
-mod hashing;
 mod json;
 mod load;
 mod model;

@@ -152,7 +152,7 @@ impl Job {
         let (adapter, salt) = (self.adapter.as_deref(), salt.as_deref());
         let mut hashes = Vec::with_capacity(self.blocks.len());
         for blocks in self.blocks {
-            let found = hashing::hashes(&encoded.ids, blocks, adapter, salt, self.caps.until)
+            let found = hashing::hashes(&encoded.ids, blocks, adapter, salt, Some(self.caps.until))
                 .map_err(|hashing::Late| Unavailable::Render)?;
             hashes.extend(found.map(|found| (blocks, found)));
         }

@@ -94,7 +94,7 @@ fn prompts_are_what_real_frontends_make_of_them() {
             .unwrap();
         assert_eq!(found.ids, ids, "{name}");
         assert_eq!(
-            hashing::tests::blocks(&found.ids, 16, None, None).unwrap().len(),
+            hashing::blocks(&found.ids, 16, None, None).unwrap().len(),
             ids.len() / 16
         );
         rendered += 1;
@@ -125,8 +125,5 @@ fn hashes_of_a_chat_are_those_that_its_worker_published() {
         8_376_359_371_422_519_671,
         15_850_349_503_627_144_492,
     ];
-    assert_eq!(
-        hashing::tests::blocks(&found.ids, 16, None, None).unwrap(),
-        expected
-    );
+    assert_eq!(hashing::blocks(&found.ids, 16, None, None).unwrap(), expected);
 }

@@ -237,7 +237,7 @@ async fn a_real_model_is_loaded_and_hashed_once_it_is_pinned() {
     for (blocks, hashes) in &found.hashes {
         assert_eq!(
             Some(hashes),
-            hashing::tests::blocks(&found.tokens, blocks.size, None, None).as_ref()
+            hashing::blocks(&found.tokens, blocks.size, None, None).as_ref()
         );
     }
     // Of one size, with and without the token after a block.
@@ -304,7 +304,7 @@ async fn the_salt_and_the_adapter_are_those_that_the_frontend_sees() {
             .ask_with(model, &body(extra), &[plain(16)], salt, adapter)
             .await
             .unwrap();
-        let expected = hashing::tests::blocks(&found.tokens, 16, expected.0, expected.1).unwrap();
+        let expected = hashing::blocks(&found.tokens, 16, expected.0, expected.1).unwrap();
         assert_eq!(found.hashes, [(plain(16), expected)], "{model} {extra}");
     }
     rig.end().await;
