@@ -6,11 +6,13 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use continuum_testkit::stub::{self, Stub};
 use continuum_wire::router_event::{self, Data};
 use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
 
 use self::ground::{
     Ground, KV_EVENTS, TEMPLATE, TEMPLATE_BOMB, block, body, chain, counted, event, names, scored, selected,
@@ -329,10 +331,29 @@ async fn it_is_turned_off_and_on_while_the_router_runs() {
     teller.first(&router, stored(None, blocks[..7].to_vec())).await;
     until_held(&router, &asked, &[Some(7), Some(0)]).await;
     scored(&router, post, &asked).await;
-    // A smaller index is another one.
+    // Another size forgets nothing.
     reload(&on.replace("limits: {", "limits: {max_index_blocks: 1000")).await;
-    until_held(&router, &asked, &[Some(0), Some(0)]).await;
+    until_held(&router, &asked, &[Some(7), Some(0)]).await;
     teller.tell(stored(None, blocks)).await;
     until_held(&router, &asked, &[Some(32), Some(0)]).await;
+    // With a place for one rank alone, whoever has one keeps it.
+    let unscored = async || {
+        let shown = router.admin("/admin/dynamo/workers").await;
+        let workers = shown["workers"].as_array().unwrap();
+        let mut why: Vec<_> = workers
+            .iter()
+            .map(|worker| worker["kv_unscored"].clone())
+            .collect();
+        why.sort_by_key(Value::is_null);
+        Value::from(why)
+    };
+    assert_eq!(unscored().await, json!([null, null]));
+    reload(&on.replace("limits: {", "limits: {max_owners_per_node: 1")).await;
+    let one_is_out = async {
+        while unscored().await != json!(["over_capacity", null]) {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, one_is_out).await.unwrap();
     assert!(router.stop().await);
 }

@@ -33,7 +33,7 @@ use crate::{
 
 /// The index that block events fill, if they are wanted.
 ///
-/// There is a new one when the operator turns it off and on again, or changes its caps.
+/// There is a new one when the operator turns it off and on again.
 #[derive(Clone, Debug)]
 pub struct Filled {
     index: Arc<ArcSwapOption<Index>>,
@@ -74,8 +74,8 @@ pub(crate) struct Blocks {
     seed: u64,
     metrics: BlockMetrics,
     budget: Budget,
-    /// Caps that were wanted for the index in use.
-    caps: Mutex<Caps>,
+    /// Caps that were wanted for the index in use; `None` while it stands in for none.
+    caps: Mutex<Option<Caps>>,
     /// Ranks that the index has no room for.
     beyond: AtomicUsize,
     /// Streams that were away for long.
@@ -97,7 +97,7 @@ impl Blocks {
             seed,
             metrics,
             budget: Budget::new(first.budget),
-            caps: Mutex::new(NOTHING),
+            caps: Mutex::default(),
             beyond: AtomicUsize::new(0),
             away: Arc::default(),
             subscriptions: AtomicU64::default(),
@@ -142,11 +142,15 @@ impl Family for Blocks {
         let wanted = &settings.blocks;
         self.budget.set_limit(wanted.budget);
         self.intake.bound_cursors(wanted.cursors);
-        let caps = if settings.enabled { wanted.caps } else { NOTHING };
-        if std::mem::replace(&mut *lock(&self.caps), caps) != caps {
-            let index = Arc::new(Index::seeded(caps, self.seed));
-            self.intake.fill(Arc::clone(&index));
-            self.filled.index.store(settings.enabled.then_some(index));
+        let caps = settings.enabled.then_some(wanted.caps);
+        match (std::mem::replace(&mut *lock(&self.caps), caps), caps) {
+            (Some(before), Some(caps)) if before != caps => self.intake.index().set_caps(caps),
+            (Some(_), Some(_)) | (None, None) => {}
+            (None, Some(_)) | (Some(_), None) => {
+                let index = Arc::new(Index::seeded(caps.unwrap_or(NOTHING), self.seed));
+                self.intake.fill(Arc::clone(&index));
+                self.filled.index.store(settings.enabled.then_some(index));
+            }
         }
         let beyond = if settings.enabled {
             self.intake.follow(view)
@@ -157,7 +161,7 @@ impl Family for Blocks {
         if self.beyond.swap(beyond, Relaxed) == 0 && beyond > 0 {
             tracing::warn!(
                 ranks = beyond,
-                cap = caps.ranks,
+                cap = wanted.caps.ranks,
                 "more ranks than `dynamo.kv.limits.max_owners_per_node`: what the others hold is not known"
             );
         }

@@ -246,14 +246,18 @@ async fn turned_off_there_is_neither_index_nor_subscription() {
     router.settings.send_modify(|settings| settings.enabled = true);
     router.reaches(&mut one, &mut at, 12).await;
     assert_eq!(router.holds(1, &[11]), 0);
-    // Other caps are another index, and nothing else changes.
+    // Other caps are those of the same index.
     router
         .settings
         .send_modify(|settings| settings.blocks.caps.blocks = 4);
     router
-        .until("emptied", |router| router.holds(1, &[12]) == 0)
+        .until("taken over", |router| {
+            router.filled.load().is_some_and(|index| index.caps().blocks == 4)
+        })
         .await;
+    assert_eq!(router.holds(1, &[12]), 1);
     router.reaches(&mut one, &mut at, 13).await;
+    assert_eq!(router.holds(1, &[12]), 1);
     assert_eq!(router.counted(Outcome::Gap), 0);
     router.stop().await;
 }

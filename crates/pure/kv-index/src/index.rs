@@ -16,7 +16,6 @@ use crate::{
 /// Which rank holds which blocks.
 #[derive(Debug)]
 pub struct Index {
-    caps: Caps,
     seeds: Seeds,
     /// The present roster; held while the next one takes its place.
     roster: Mutex<Arc<Roster>>,
@@ -106,7 +105,6 @@ impl Index {
         let caps = caps.bounded();
         let roster = Arc::new(Roster::seeded(seeds.rank()));
         Self {
-            caps,
             seeds,
             roster: Mutex::new(Arc::clone(&roster)),
             state: Gate::new(State::new(caps, seeds, roster)),
@@ -115,8 +113,14 @@ impl Index {
 
     /// The caps.
     #[must_use]
-    pub const fn caps(&self) -> &Caps {
-        &self.caps
+    pub fn caps(&self) -> Caps {
+        self.state.read().caps
+    }
+
+    /// Changes the caps. What is known stays: larger ones count at once; for smaller ones blocks make way a few at a time,
+    /// with events and with [`Index::tidy`]. The cap of ranks counts from the next [`Index::set_live`] on.
+    pub fn set_caps(&self, caps: Caps) {
+        self.state.write().set_caps(caps.bounded());
     }
 
     /// Names the ranks that exist. Others lose all that they own, and their events are refused. What they owned counts
@@ -125,8 +129,11 @@ impl Index {
     /// Beyond the cap of ranks the first ones count.
     pub fn set_live(&self, live: &[RankKey]) {
         let mut roster = self.roster.lock().unwrap_or_else(PoisonError::into_inner);
-        let unswept = self.state.read().unswept();
-        let (next, departed) = roster.next(live, self.caps.ranks, unswept);
+        let (most, unswept) = {
+            let state = self.state.read();
+            (state.caps.ranks, state.unswept())
+        };
+        let (next, departed) = roster.next(live, most, unswept);
         *roster = Arc::new(next);
         let mut state = self.state.write();
         let dropped: Vec<_> = departed.into_iter().map(|rank| state.depart(rank)).collect();
@@ -162,7 +169,8 @@ impl Index {
         self.forget(rank);
     }
 
-    /// Does a bounded part of the cleaning that clears and departed ranks leave behind. True while some is left.
+    /// Does a bounded part of the cleaning that clears, departed ranks and smaller caps leave behind. True while some is
+    /// left.
     ///
     /// Events do it along their way; this is for a fleet that is silent.
     pub fn tidy(&self) -> bool {

@@ -56,6 +56,12 @@ pub const MAX_OWN_HAND_STEPS: usize = 4_096;
 /// Blocks that are looked at in one part of a sweep; one whose owners change counts more.
 pub const SWEEP_BUDGET: usize = 512;
 
+/// Blocks that make way in one part of a sweep while an index is larger than its caps, because these were changed.
+pub const SHRINK_BUDGET: usize = 16;
+
+/// Blocks of its own that make way for one of a rank while it has more than its cap, because that was changed.
+pub const OWN_SHRINK: usize = 2;
+
 /// Most that the cap of blocks can be set to, so that ids of sets and numbers of blocks have room.
 pub const MOST_BLOCKS: usize = 1 << 25;
 

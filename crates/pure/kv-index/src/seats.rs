@@ -145,8 +145,13 @@ impl Seats {
             free: BTreeSet::new(),
             dead: BTreeSet::new(),
             holders: Vec::new(),
-            most: caps.ranks * (1 + MAX_OLD_SEATS),
+            most: most(caps),
         }
+    }
+
+    /// Seats beyond a smaller cap go with those who hold them.
+    pub(crate) const fn set_caps(&mut self, caps: &Caps) {
+        self.most = most(caps);
     }
 
     #[inline]
@@ -251,6 +256,11 @@ impl Seats {
         self.holders[number].seat = Some(seat);
         Some(seat)
     }
+}
+
+/// Seats, with those that wait to be swept.
+const fn most(caps: &Caps) -> usize {
+    caps.ranks * (1 + MAX_OLD_SEATS)
 }
 
 /// A roster that nobody is on.

@@ -85,6 +85,12 @@ impl State {
         }
     }
 
+    /// Blocks beyond smaller caps make way later: see [`State::sweep`].
+    pub(crate) const fn set_caps(&mut self, caps: Caps) {
+        self.caps = caps;
+        self.seats.set_caps(&caps);
+    }
+
     pub(crate) const fn blocks(&self) -> usize {
         self.blocks.len()
     }

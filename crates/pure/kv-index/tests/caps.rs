@@ -51,16 +51,24 @@ proptest! {
     #[test]
     fn a_full_index_claims_nothing_that_is_not_there(
         steps in prop::collection::vec((0_u64..4, 0_u64..3, prop::collection::vec(0_u64..3, 1..7), 0_usize..7, 0_u8..10), 1..150),
-        caps in (1_usize..30, 1_usize..20, 1_usize..40).prop_map(|(blocks, blocks_per_rank, ownerships)| Caps {
+        all_caps in prop::collection::vec((1_usize..30, 1_usize..20, 1_usize..40).prop_map(|(blocks, blocks_per_rank, ownerships)| Caps {
             blocks, blocks_per_rank, ownerships, ranks: 3,
-        }),
+        }), 1..4),
     ) {
+        let mut all_caps = all_caps.into_iter().cycle();
+        let mut caps = all_caps.next().unwrap_or_default();
         let index = Index::new(caps);
         let mut reference = Reference::default();
         let live: Vec<_> = (0..4).map(rank).collect();
         index.set_live(&live);
         reference.set_live(&live);
-        for (number, engine, prompt, from, what) in steps {
+        for (at, (number, engine, prompt, from, what)) in steps.into_iter().enumerate() {
+            if at % 20 == 19 {
+                // They are changed while it is in use.
+                caps = all_caps.next().unwrap_or_default();
+                index.set_caps(caps);
+                while index.tidy() {}
+            }
             // The second half of the ranks has engines with names of their own.
             let engine = if number < 2 { 0 } else { number + engine / 2 };
             let from = from.min(prompt.len() - 1);
@@ -165,6 +173,63 @@ fn a_rank_at_its_cap_loses_its_own_blocks_alone() {
     assert_eq!(applied.refused, None);
     assert_eq!(index.stats().ownerships, 160);
     assert_eq!(device(&index, &rank(0), &modest), 60);
+}
+
+#[test]
+fn caps_change_without_forgetting_what_is_known() {
+    let small = Caps {
+        blocks: 1_000,
+        blocks_per_rank: 800,
+        ..Caps::default()
+    };
+    let index = Index::new(small);
+    index.set_live(&[rank(0), rank(1)]);
+    let prompts: Vec<Vec<u64>> = (0..40_u64).map(|n| (n * 100..n * 100 + 50).collect()).collect();
+    let store = |number, prompts: &[Vec<u64>]| {
+        for prompt in prompts {
+            let applied = index.apply(&rank(number), Tier::Device, &stored(0, prompt, 0));
+            assert_eq!(applied.refused, None);
+        }
+    };
+    let held = |number| {
+        prompts
+            .iter()
+            .map(|prompt| device(&index, &rank(number), prompt))
+            .sum::<u32>()
+    };
+    store(0, &prompts[..16]);
+    assert_eq!(held(0), 800);
+    // Larger: at once.
+    index.set_caps(Caps {
+        blocks: 3_000,
+        blocks_per_rank: 2_000,
+        ..small
+    });
+    assert_eq!(held(0), 800);
+    store(0, &prompts[16..]);
+    assert_eq!((held(0), index.stats().evicted), (2_000, 0));
+    // Smaller: in parts, and what is asked for stays.
+    index.set_caps(Caps { blocks: 500, ..small });
+    store(1, &prompts[39..]);
+    let blocks = index.stats().blocks;
+    assert!((1_700..2_000).contains(&blocks), "{blocks}");
+    while index.tidy() {
+        assert_eq!(device(&index, &rank(1), &prompts[39]), 50);
+    }
+    assert_eq!(index.stats().blocks, 500);
+    // A rank beyond its cap loses two of its own for each one that it stores.
+    index.set_caps(Caps {
+        blocks: 3_000,
+        blocks_per_rank: 100,
+        ..small
+    });
+    let ownerships = index.stats().ownerships;
+    store(0, &[vec![77_777]]);
+    assert_eq!(index.stats().ownerships, ownerships - 1);
+    for n in 0..500 {
+        store(0, &[vec![88_888 + n]]);
+    }
+    assert_eq!(index.stats().ownerships, 150);
 }
 
 #[test]

@@ -151,7 +151,7 @@ pub struct KvLimits {
     /// Distinct blocks in the index.
     #[schemars(range(min = 1, max = 33_554_432))]
     pub max_index_blocks: u32,
-    /// Blocks of one (worker, rank).
+    /// Blocks of one (worker, rank) in one tier.
     #[schemars(range(min = 1, max = 1_073_741_824))]
     pub max_blocks_per_rank: u32,
     /// (rank, block) pairs in all.

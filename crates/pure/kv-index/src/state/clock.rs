@@ -4,7 +4,7 @@
 use super::{Owner, State, Stop};
 use crate::{
     blocks::BlockId,
-    limits::{MAX_HAND_STEPS, MAX_OWN_HAND_STEPS},
+    limits::{MAX_HAND_STEPS, MAX_OWN_HAND_STEPS, SHRINK_BUDGET},
 };
 
 /// Own blocks that are compared when a rank's cap is reached.
@@ -13,6 +13,20 @@ const OWN_CHOICE: usize = 4;
 const USED: u32 = 3;
 
 impl State {
+    /// Drops some blocks of an index that is larger than its caps, which were larger before. True while it still is.
+    pub(super) fn shrink(&mut self) -> bool {
+        for _ in 0..SHRINK_BUDGET {
+            if !self.is_too_large() || self.evict(None).is_err() {
+                return false;
+            }
+        }
+        self.is_too_large()
+    }
+
+    const fn is_too_large(&self) -> bool {
+        self.blocks.len() > self.caps.blocks || self.ownerships > self.caps.ownerships
+    }
+
     /// Drops the block that was not used for longest, about, but not `keep`.
     pub(super) fn evict(&mut self, keep: Option<BlockId>) -> Result<(), Stop> {
         let mut oldest: Option<(u32, BlockId)> = None;

@@ -5,6 +5,7 @@ use continuum_wire::router_event::Block as Stored;
 use super::{Owner, State};
 use crate::{
     blocks::{BlockId, Place, Tip},
+    limits::OWN_SHRINK,
     names::Left,
     seats::Level,
 };
@@ -175,7 +176,8 @@ impl State {
     /// Puts in a block that is not there.
     fn put_in(&mut self, tip: &Tip, key: u64, mut place: Place, owner: Owner) -> Result<BlockId, Stop> {
         let before = self.evicted;
-        while self.blocks.len() >= self.caps.blocks {
+        // One for one, as long as caps stay what they are; see [`State::shrink`].
+        if self.blocks.len() >= self.caps.blocks {
             self.evict(None)?;
         }
         self.make_room(None, owner)?;
@@ -196,10 +198,13 @@ impl State {
 
     /// Room for one ownership.
     fn make_room(&mut self, keep: Option<BlockId>, owner: Owner) -> Result<(), Stop> {
-        while self.seats.get(owner.seat).counts[owner.level as usize] >= self.caps.blocks_per_rank {
+        for _ in 0..OWN_SHRINK {
+            if self.seats.get(owner.seat).counts[owner.level as usize] < self.caps.blocks_per_rank {
+                break;
+            }
             self.evict_own(keep, owner)?;
         }
-        while self.ownerships >= self.caps.ownerships {
+        if self.ownerships >= self.caps.ownerships {
             self.evict(keep)?;
         }
         Ok(())

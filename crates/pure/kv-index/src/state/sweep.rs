@@ -1,4 +1,4 @@
-//! Cleaning up after seats that nobody holds any more, a few blocks at a time.
+//! Cleaning up after seats that nobody holds any more, and after larger caps, a few blocks at a time.
 
 use super::{Owner, State, clock::behind};
 use crate::{
@@ -26,6 +26,11 @@ pub(super) struct Sweep {
 impl State {
     /// Does a bounded part of the work. True while some is left.
     pub(crate) fn sweep(&mut self) -> bool {
+        let is_too_large = self.shrink();
+        self.sweep_seats() || is_too_large
+    }
+
+    fn sweep_seats(&mut self) -> bool {
         if self.sweep.is_none() && self.seats.dead().is_empty() {
             return false;
         }
