@@ -141,7 +141,7 @@ reasons! {
         "See `Accepted`: with a valid spec everything is applied again".
     NoCertificate of ResourcesApplied, "False": "The operator has no certificate for the port that routers connect to, so it applies nothing";
         "Read in the message what is missing: the operator's Secret, the right to it, or the files of cert-manager".
-    OwnedByOther of ResourcesApplied, "False": "A resource with the name of a child exists and belongs to something else; it is not touched";
+    OwnedByOther of ResourcesApplied, "False": "A resource with the name of a child exists and belongs to something else; it is not touched, and no pod is started with it";
         "Delete or rename the resource that the message names, or rename the RouterConfig".
     Refused of ResourcesApplied, "False": "The API server refused a resource: a quota, an admission rule, or a field that it does not take";
         "Read the API server's words in the message".

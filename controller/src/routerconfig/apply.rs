@@ -12,6 +12,7 @@ use std::{
 };
 
 use continuum_crds::{RouterConfig, conditions::Reason};
+use k8s_openapi::api::apps::v1::Deployment;
 use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
@@ -47,9 +48,13 @@ const FINALIZER_MANAGER: &str = "continuum-controller-finalizer";
 /// installation may not be allowed to look there.
 pub(crate) const ELSEWHERE: &str = "router.continuum.dev/fleet-namespaces";
 
-/// Applied before the Deployment.
+/// Applied before what names it.
 const SERVICE_ACCOUNT: &str = "ServiceAccount";
+const CONFIG_MAP: &str = "ConfigMap";
+const ROLE_BINDING: &str = "RoleBinding";
 const DEPLOYMENT: &str = "Deployment";
+/// What others name, and must be of this RouterConfig for that.
+const NAMED: [&str; 2] = [SERVICE_ACCOUNT, CONFIG_MAP];
 
 /// Writes children.
 pub(crate) struct Applier<'a> {
@@ -114,22 +119,44 @@ impl Applier<'_> {
         let mut failures = Vec::new();
         let mut rollout = None;
         let mut foreign_service = false;
+        // Kinds that pods are given by name, and that are not known to be of this RouterConfig.
+        let mut strange: Vec<(&str, Reason)> = Vec::new();
         for child in children {
-            let done = match child.resource.kind.as_str() {
-                DEPLOYMENT => self.deployment(child, known).await,
-                _ => self.one(child, known).await,
+            let kind = child.resource.kind.as_str();
+            let done = match (kind, withheld(child, &strange)) {
+                (_, Some(failure)) => Err(failure),
+                (DEPLOYMENT, None) => self.deployment(child, known).await,
+                (_, None) => self.one(child, known).await,
             };
             match done {
-                Ok(Some(live)) if child.resource.kind == DEPLOYMENT => rollout = Some(rollout_of(&live)),
-                Ok(Some(live)) if child.resource.kind == SERVICE_ACCOUNT => known.note_account(&live),
+                Ok(Some(live)) if kind == DEPLOYMENT => rollout = Some(rollout_of(&live)),
+                Ok(Some(live)) if kind == SERVICE_ACCOUNT => known.note_account(&live),
                 Ok(_) => {}
                 Err(failure) => {
-                    known.settled.remove(&child.resource.kind);
-                    foreign_service |=
-                        child.resource.kind == "Service" && failure.reason == Reason::OwnedByOther;
+                    known.settled.remove(kind);
+                    let theirs = failure.reason == Reason::OwnedByOther;
+                    foreign_service |= kind == "Service" && theirs;
+                    if kind == SERVICE_ACCOUNT
+                        && !theirs
+                        && let Ok(Some(there)) = self.own(&child.resource).await
+                    {
+                        known.note_account(&there);
+                    }
+                    // An account that could not be looked at may be anybody's.
+                    if (theirs && NAMED.contains(&kind))
+                        || (kind == SERVICE_ACCOUNT && known.account.is_none())
+                    {
+                        strange.push((kind, failure.reason));
+                    }
                     failures.push(failure);
                 }
             }
+        }
+        if rollout.is_none()
+            && !strange.is_empty()
+            && let Ok(Some(there)) = self.own(&ApiResource::erase::<Deployment>(&())).await
+        {
+            rollout = Some(rollout_of(&there));
         }
         let wanted: BTreeSet<&str> = children
             .iter()
@@ -278,23 +305,15 @@ impl Applier<'_> {
     }
 
     /// The Deployment, with the account that its pods are to be of in the template: where that is another one, they are
-    /// replaced.
+    /// replaced. It was applied before.
     async fn deployment(
         &self,
         child: &Child,
         known: &mut Known,
     ) -> Result<Option<Arc<DynamicObject>>, Failure> {
-        let account = match &known.account {
-            Some(account) => Some(account.uid.clone()),
-            // Not known because it could not be looked at: no reason to replace pods.
-            None => self
-                .own(&child.resource)
-                .await?
-                .and_then(|there| template::account_of(&there.data).map(str::to_owned)),
-        };
         let mut child = child.clone();
-        if let Some(account) = account {
-            template::put_account(&mut child.object.data, account);
+        if let Some(account) = &known.account {
+            template::put_account(&mut child.object.data, account.uid.clone());
         }
         self.one(&child, known).await
     }
@@ -402,6 +421,26 @@ impl Applier<'_> {
     fn namespace(&self) -> &str {
         self.object.metadata.namespace.as_deref().unwrap_or_default()
     }
+}
+
+/// Why a child is not applied while what it names is somebody else's: a Deployment would run the pods of whoever may
+/// write RouterConfigs under that account, and a RoleBinding would give it rights.
+fn withheld(child: &Child, strange: &[(&str, Reason)]) -> Option<Failure> {
+    let kind = child.resource.kind.as_str();
+    let needs: &[&str] = match kind {
+        ROLE_BINDING => &[SERVICE_ACCOUNT],
+        DEPLOYMENT => &NAMED,
+        _ => &[],
+    };
+    let (missing, reason) = strange.iter().find(|(named, _)| needs.contains(named))?;
+    Some(Failure {
+        reason: *reason,
+        message: format!(
+            "{kind} {}/{} is not applied, since the {missing} that it names is not known to be of this RouterConfig",
+            child.object.namespace().unwrap_or_default(),
+            child.object.name_any(),
+        ),
+    })
 }
 
 async fn delete(api: &Api<DynamicObject>, there: &DynamicObject) -> Result<(), kube::Error> {

@@ -242,6 +242,63 @@ async fn a_resource_of_somebody_else_is_not_touched_and_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_pod_runs_under_an_account_of_somebody_else_and_no_right_is_given_to_it() {
+    let cluster = cluster().await;
+    let client = cluster.client().await;
+    let ns = namespace(cluster, "foreign-account").await;
+    let theirs = |kind: &str| {
+        format!("apiVersion: v1\nkind: {kind}\nmetadata: {{name: chat-router, namespace: {ns}}}\n")
+    };
+    let message = |found: &RouterConfig| {
+        let conditions = found.status.clone().unwrap_or_default().conditions;
+        let applied = conditions.into_iter().find(|one| one.type_ == "ResourcesApplied");
+        applied.map(|one| one.message).unwrap_or_default()
+    };
+    cluster.apply(&theirs("ServiceAccount")).await;
+    let operator = Operator::start(client.clone(), &ns, &[]).await;
+    cluster
+        .apply(&routerconfig(&ns, "chat", &ns, "{fleetView: Local}"))
+        .await;
+    let reported = condition(&client, &ns, "chat", "ResourcesApplied", "OwnedByOther").await;
+    for kind in ["ServiceAccount", "RoleBinding", "Deployment"] {
+        let message = message(&reported);
+        assert!(message.contains(&format!("{kind} {ns}/chat-router")), "{message}");
+    }
+    // Everything after it has been applied.
+    wait_for(&client, &ns, "NetworkPolicy", "chat-router", |_| true).await;
+    for kind in ["RoleBinding", "Deployment"] {
+        assert!(object(&client, &ns, kind, "chat-router").await.is_none(), "{kind}");
+    }
+    let account = wait_for(&client, &ns, "ServiceAccount", "chat-router", |_| true).await;
+    assert!(account["metadata"]["ownerReferences"].is_null());
+    cluster.delete(&theirs("ServiceAccount")).await;
+    condition(&client, &ns, "chat", "ResourcesApplied", "Applied").await;
+    for kind in ["RoleBinding", "Deployment"] {
+        assert!(object(&client, &ns, kind, "chat-router").await.is_some(), "{kind}");
+    }
+
+    // Nor do pods start with what somebody else wrote.
+    let other = namespace(cluster, "foreign-config").await;
+    let (ns, theirs) = (&other, theirs("ConfigMap").replace(&ns, &other));
+    operator.stop().await;
+    cluster.apply(&theirs).await;
+    let operator = Operator::start(client.clone(), ns, &[]).await;
+    cluster.apply(&routerconfig(ns, "chat", ns, "{}")).await;
+    let reported = condition(&client, ns, "chat", "ResourcesApplied", "OwnedByOther").await;
+    assert!(
+        message(&reported).contains(&format!("Deployment {ns}/chat-router")),
+        "{}",
+        message(&reported)
+    );
+    wait_for(&client, ns, "NetworkPolicy", "chat-router", |_| true).await;
+    assert!(object(&client, ns, "Deployment", "chat-router").await.is_none());
+    cluster.delete(&theirs).await;
+    condition(&client, ns, "chat", "ResourcesApplied", "Applied").await;
+    wait_for(&client, ns, "Deployment", "chat-router", |_| true).await;
+    operator.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn children_that_were_orphaned_are_taken_over_once_they_are_given_an_owner() {
     let cluster = cluster().await;
     let client = cluster.client().await;

@@ -50,12 +50,6 @@ pub(crate) fn build(
     }
 }
 
-/// The UID of the ServiceAccount that the pods of a Deployment were started for.
-pub(crate) fn account_of(deployment: &Value) -> Option<&str> {
-    let annotations = deployment.pointer("/spec/template/metadata/annotations")?;
-    annotations.get(ACCOUNT)?.as_str()
-}
-
 /// Says in a Deployment of which ServiceAccount, by UID, its pods are to be. It is not known before that is applied.
 pub(crate) fn put_account(deployment: &mut Value, uid: String) {
     let metadata = deployment
