@@ -3,6 +3,8 @@
 //! A file that cannot be used changes nothing; it is said once, counted, and shown to operators until a good one
 //! comes.
 
+#[cfg(feature = "dynamo")]
+mod newest;
 mod watch_file;
 
 use std::{
@@ -25,6 +27,8 @@ use tokio::{
 #[cfg(feature = "dynamo")]
 use tokio::sync::watch;
 
+#[cfg(feature = "dynamo")]
+use self::newest::{File, Newest};
 use crate::{
     app::App,
     cli::{self, BUILD},
@@ -115,9 +119,9 @@ pub struct Versions {
 
 #[derive(Default)]
 struct Last {
-    /// What controllers sent, once it is newer than the file. It is the configuration then, and the file is not.
+    /// What controllers sent. While it is newer than the file, it is the configuration, and the file is not.
     #[cfg(feature = "dynamo")]
-    sent: Option<Arc<Update>>,
+    newest: Newest,
     /// The text of the file.
     text: Option<String>,
     /// The text that the last reload was about.
@@ -239,12 +243,9 @@ impl Reloader {
     #[cfg(feature = "dynamo")]
     fn take_sent(&self, update: Arc<Update>) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = |sent: &Arc<Update>| sent.id == update.id || sent.id.generation > update.id.generation;
-        if last.sent.as_ref().is_some_and(known) {
-            return;
+        if last.newest.came(update) {
+            self.take(&mut last);
         }
-        last.sent = Some(update);
-        self.take(&mut last);
     }
 
     fn if_changed(&self) {
@@ -298,15 +299,8 @@ impl Reloader {
         last.text = file.as_ref().ok().cloned();
         let file = file.map(|text| Candidate::of(text, None));
         #[cfg(feature = "dynamo")]
-        if let Some(sent) = &last.sent {
-            let newer = file
-                .as_ref()
-                .ok()
-                .and_then(|file| file.id)
-                .is_some_and(|id| id.generation > sent.id.generation);
-            if !newer {
-                return Ok(Candidate::of(sent.text.clone(), Some(sent.id)));
-            }
+        if let Some(sent) = last.newest.over(file.as_ref().ok().and_then(Candidate::file)) {
+            return Ok(Candidate::of(sent.text.clone(), Some(sent.id)));
         }
         file
     }
@@ -383,6 +377,16 @@ impl Candidate {
         };
         let id = sent.or_else(|| id_of(config.as_ref().ok()?, &text));
         Self { text, id, config }
+    }
+
+    /// What a file with this text says of itself.
+    #[cfg(feature = "dynamo")]
+    fn file(&self) -> Option<File<'_>> {
+        let controller = self.config.as_ref().ok()?.controller.as_ref()?;
+        Some(File {
+            uid: controller.uid.as_deref(),
+            generation: controller.generation,
+        })
     }
 }
 

@@ -48,7 +48,7 @@ pub fn run(workers: u64) {
     let source = hub.add_source();
     let graphs = Graphs::new([graph], NamespaceMatch::Generation);
     hub.set_fleet(&key(), Some(Fleet { source, graphs, origins: [].into() }));
-    hub.set_config(&key(), 1, "version: 1\n");
+    hub.set_config(&key(), "", 1, "version: 1\n");
     hub.set_view(source, &reducer.view());
 
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");

@@ -54,6 +54,7 @@ pub(super) struct Feed {
 #[derive(Debug)]
 pub(super) struct Config {
     pub(super) id: ConfigId,
+    pub(super) uid: String,
     pub(super) text: String,
 }
 
@@ -93,15 +94,18 @@ impl Hub {
         })
     }
 
-    /// The config of a `RouterConfig`, made from its `generation`. Its routers may open sessions from now on.
-    pub fn set_config(&self, key: &Key, generation: i64, text: &str) {
+    /// The config of a `RouterConfig`, made from its `generation`; an empty `uid` is not told. Its routers may open
+    /// sessions from now on.
+    pub fn set_config(&self, key: &Key, uid: &str, generation: i64, text: &str) {
         let id = ConfigId::of(generation, text);
         self.with_slot(key, |slot| {
             slot.feed.send_if_modified(|feed| {
-                let differs = feed.config.as_ref().is_none_or(|config| config.id != id);
+                let same = |config: &Arc<Config>| config.id == id && config.uid == uid;
+                let differs = !feed.config.as_ref().is_some_and(same);
                 if differs {
                     feed.config = Some(Arc::new(Config {
                         id,
+                        uid: uid.to_owned(),
                         text: text.to_owned(),
                     }));
                 }

@@ -138,6 +138,7 @@ impl Outgoing {
                 let update = push::ConfigUpdate {
                     id: Some(config.id.into()),
                     text: config.text.clone(),
+                    uid: config.uid.clone(),
                 };
                 (Kind::Config, Message::Config(update))
             }

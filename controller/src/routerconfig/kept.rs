@@ -43,6 +43,9 @@ pub(crate) fn start(wanted: &Arc<str>, before: Option<&Arc<str>>, moment: Moment
 /// What is kept: the whole spec, or `spec.router` alone.
 #[derive(Serialize, Deserialize)]
 struct Kept<S, R> {
+    /// Whose generation that is; an older version did not keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uid: Option<String>,
     generation: i64,
     #[serde(default = "none", skip_serializing_if = "Option::is_none")]
     spec: Option<S>,
@@ -70,6 +73,7 @@ pub(crate) fn spec_of(object: &RouterConfig, beside: usize) -> Option<String> {
     let generation = object.metadata.generation.unwrap_or_default();
     let text = |spec: Option<&RouterConfigSpec>| {
         let kept = Kept {
+            uid: object.metadata.uid.clone(),
             generation,
             router: spec.is_none().then_some(router),
             spec,
@@ -98,7 +102,9 @@ pub(crate) fn accepted(object: &RouterConfig, data: &BTreeMap<String, String>) -
         spec,
         status: None,
     };
-    object.metadata.generation = Some(kept.generation);
+    // Of what another one of this name accepted, before anything that this one says.
+    let own = kept.uid.is_none() || kept.uid == object.metadata.uid;
+    object.metadata.generation = Some(if own { kept.generation } else { 0 });
     Some(Before { object, whole })
 }
 

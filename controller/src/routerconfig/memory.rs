@@ -117,6 +117,8 @@ pub(crate) enum Start {
 /// The config that routers are given.
 #[derive(Clone, Debug)]
 pub(crate) struct InForce {
+    /// Of the RouterConfig whose generations are counted; empty if that is not known.
+    pub(crate) uid: String,
     pub(crate) generation: i64,
     pub(crate) text: Arc<str>,
     /// Where the fleet is and who reads it.
@@ -193,6 +195,7 @@ impl Memory {
 impl InForce {
     pub(crate) fn of(object: Arc<RouterConfig>, accepted: Accepted) -> Self {
         Self {
+            uid: accepted.uid.clone(),
             generation: accepted.generation,
             text: accepted.text.as_str().into(),
             fleet: accepted.fleet.clone(),

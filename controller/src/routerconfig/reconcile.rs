@@ -255,7 +255,8 @@ impl Reconciler {
                 if let Err(error) = fleets.follow(&key, config.pushed()) {
                     tracing::error!(routerconfig = %key, %error, "the fleet cannot be followed");
                 }
-                self.context.hub.set_config(&key, config.generation, &config.text);
+                let hub = &self.context.hub;
+                hub.set_config(&key, &config.uid, config.generation, &config.text);
             }
             None => self.context.fleets.lock().await.remove(&key),
         }

@@ -52,9 +52,14 @@ pub enum View {
     Local,
 }
 
-/// The text of `router.yaml`. The same input gives the same text.
+/// The text of `router.yaml`, made from this UID and generation. The same input gives the same text.
 #[must_use]
-pub fn render(config: &Map<String, Value>, view: View, generation: i64, settings: &Settings) -> String {
+pub fn render(
+    config: &Map<String, Value>,
+    view: View,
+    (uid, generation): (&str, i64),
+    settings: &Settings,
+) -> String {
     let mut root = Value::Object(config.clone());
     put(
         &mut root,
@@ -74,6 +79,9 @@ pub fn render(config: &Map<String, Value>, view: View, generation: i64, settings
         "token_file": format!("{TOKEN_DIR}/{TOKEN_FILE}"),
         "generation": generation,
     });
+    if !uid.is_empty() {
+        put(&mut controller, &["uid"], json!(uid));
+    }
     if let View::Pushed(upstream) = view {
         put(&mut root, &["dynamo", "discovery", "source"], json!("controller"));
         put(&mut controller, &["upstream"], json!(upstream.source().as_str()));

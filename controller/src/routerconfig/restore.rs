@@ -61,6 +61,7 @@ pub(crate) fn is_given(text: &str) -> bool {
 /// A configuration as it was given to routers.
 struct Given {
     rendered: Unexpanded,
+    uid: String,
     generation: i64,
     fleet: Fleet,
 }
@@ -95,6 +96,7 @@ impl Given {
         };
         literal(&rendered.opaque, &fleet).ok()?;
         Some(Self {
+            uid: controller.uid.clone().unwrap_or_default(),
             generation: controller.generation,
             rendered,
             fleet,
@@ -109,6 +111,7 @@ impl Given {
         let mut said_before = Vec::new();
         let template = template::build(object, config, &self.fleet, &hash, settings, &mut said_before)?;
         Ok(Accepted {
+            uid: self.uid.clone(),
             generation: self.generation,
             text: text.to_owned(),
             config: config.clone(),
@@ -120,6 +123,7 @@ impl Given {
 
     fn alone(self, text: &str) -> InForce {
         InForce {
+            uid: self.uid,
             generation: self.generation,
             text: text.into(),
             pools: pools(&self.rendered.config),

@@ -18,6 +18,8 @@ use super::{
 /// What a valid RouterConfig asks for.
 #[derive(Clone, Debug)]
 pub struct Accepted {
+    /// The UID of the RouterConfig, with which generations are compared; empty if it is not known.
+    pub uid: String,
     /// The generation that was judged.
     pub generation: i64,
     /// The configuration of the routers: for the ConfigMap and for their sessions.
@@ -149,7 +151,8 @@ pub fn validate(object: &RouterConfig, settings: &Settings) -> Result<Accepted, 
         Fleet::Pushed { upstream, .. } => View::Pushed(*upstream),
         Fleet::None | Fleet::Local { .. } => View::Local,
     };
-    let text = render::render(document, view, generation, settings);
+    let uid = object.metadata.uid.clone().unwrap_or_default();
+    let text = render::render(document, view, (&uid, generation), settings);
     let rendered = check_unexpanded(&text, Build::FULL).map_err(invalid)?;
     if opaque.iter().any(|path| path == "server.graceful_period") {
         warnings.push(
@@ -161,6 +164,7 @@ pub fn validate(object: &RouterConfig, settings: &Settings) -> Result<Accepted, 
     build::left_out(object, &mut warnings);
     router(object)?;
     Ok(Accepted {
+        uid,
         generation,
         text,
         config,

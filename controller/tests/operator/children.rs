@@ -1,6 +1,7 @@
 //! Children are made, kept as they should be, and left alone where they are somebody else's.
 
 use continuum_crds::RouterConfig;
+use continuum_messages::ConfigId;
 use continuum_testkit::kube::eventually;
 use kube::{
     Api,
@@ -9,7 +10,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::router::Session;
+use crate::router::{Session, token};
 use crate::support::{LIMIT, Operator, cluster, condition, gone, namespace, object, routerconfig, wait_for};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -267,14 +268,20 @@ async fn no_pod_runs_under_an_account_of_somebody_else_and_no_right_is_given_to_
     // Everything after it has been applied.
     wait_for(&client, &ns, "NetworkPolicy", "chat-router", |_| true).await;
     for kind in ["RoleBinding", "Deployment"] {
-        assert!(object(&client, &ns, kind, "chat-router").await.is_none(), "{kind}");
+        assert!(
+            object(&client, &ns, kind, "chat-router").await.is_none(),
+            "{kind}"
+        );
     }
     let account = wait_for(&client, &ns, "ServiceAccount", "chat-router", |_| true).await;
     assert!(account["metadata"]["ownerReferences"].is_null());
     cluster.delete(&theirs("ServiceAccount")).await;
     condition(&client, &ns, "chat", "ResourcesApplied", "Applied").await;
     for kind in ["RoleBinding", "Deployment"] {
-        assert!(object(&client, &ns, kind, "chat-router").await.is_some(), "{kind}");
+        assert!(
+            object(&client, &ns, kind, "chat-router").await.is_some(),
+            "{kind}"
+        );
     }
 
     // Nor do pods start with what somebody else wrote.
@@ -305,8 +312,26 @@ async fn children_that_were_orphaned_are_taken_over_once_they_are_given_an_owner
     let ns = namespace(cluster, "orphans").await;
     let operator = Operator::start(client.clone(), &ns, &[]).await;
     let wanted = routerconfig(&ns, "chat", &ns, "{}");
-    cluster.apply(&wanted).await;
+    // So that the one that is made anew begins below.
+    for port in ["7", "8", "9"] {
+        cluster
+            .apply(&wanted.replace("127.0.0.1:9", &format!("127.0.0.1:{port}")))
+            .await;
+    }
     condition(&client, &ns, "chat", "ResourcesApplied", "Applied").await;
+    let map = wait_for(&client, &ns, "ConfigMap", "chat-router", |_| true).await;
+    let ca = map["data"]["ca.crt"].as_str().unwrap().to_owned();
+    let token = token(&client, &ns, "chat-router", "chat-router-test").await;
+    let mut router = Session::open(operator.port, &ca, &token).await;
+    let before_id = router.config_with("127.0.0.1:9").await;
+    assert_eq!(before_id.generation, 3);
+    router.config = Some(before_id);
+    router.report(None).await;
+    let text = |map: &Value| map["data"]["router.yaml"].as_str().unwrap_or_default().to_owned();
+    wait_for(&client, &ns, "ConfigMap", "chat-router", |map| {
+        text(map).contains("generation: 3")
+    })
+    .await;
     let before = wait_for(&client, &ns, "Deployment", "chat-router", |_| true).await;
     // What `kubectl delete --cascade=orphan` leaves: children without an owner.
     operator.stop().await;
@@ -351,6 +376,21 @@ async fn children_that_were_orphaned_are_taken_over_once_they_are_given_an_owner
     let after = wait_for(&client, &ns, "Deployment", "chat-router", |_| true).await;
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
     assert_eq!(after["spec"]["template"], before["spec"]["template"]);
+    // Routers are told whose generation that is, take it over, and pods start with it from then on.
+    let uid = made.metadata.uid.unwrap();
+    let mut router = Session::open(operator.port, &ca, &token).await;
+    router.config = Some(before_id);
+    let update = router.update_with("127.0.0.1:9").await;
+    assert_eq!(update.uid, uid);
+    assert!(update.text.contains(&format!("uid: {uid}")), "{}", update.text);
+    let id = ConfigId::try_from(update.id.as_ref().unwrap()).unwrap();
+    assert_eq!(id.generation, 1);
+    router.config = Some(id);
+    router.report(None).await;
+    wait_for(&client, &ns, "ConfigMap", "chat-router", |map| {
+        text(map).contains(&format!("uid: {uid}"))
+    })
+    .await;
     operator.stop().await;
 }
 

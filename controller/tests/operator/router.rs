@@ -103,12 +103,18 @@ impl Session {
 
     /// Goes on until a config comes that holds `text`; says all the time what is in force.
     pub(crate) async fn config_with(&mut self, text: &str) -> ConfigId {
+        let update = self.update_with(text).await;
+        ConfigId::try_from(update.id.as_ref().unwrap()).unwrap()
+    }
+
+    /// The same, as it came.
+    pub(crate) async fn update_with(&mut self, text: &str) -> push::ConfigUpdate {
         let wait = async {
             loop {
                 let came = self.incoming.message().await.unwrap().unwrap();
                 match came.message.unwrap() {
                     from_controller::Message::Config(config) if config.text.contains(text) => {
-                        return ConfigId::try_from(config.id.as_ref().unwrap()).unwrap();
+                        return config;
                     }
                     from_controller::Message::Heartbeat(_) => self.report(None).await,
                     from_controller::Message::Config(_)

@@ -116,7 +116,7 @@ impl Rig {
                 origins: [].into(),
             }),
         );
-        self.hub.set_config(&key("ns", name), 1, "first");
+        self.hub.set_config(&key("ns", name), "", 1, "first");
     }
 
     pub(crate) async fn channel(&self, ca: &str) -> Result<Channel, tonic::transport::Error> {

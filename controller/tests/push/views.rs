@@ -130,7 +130,7 @@ async fn a_config_update_reaches_those_that_follow() {
     let mut idle = rig.open("ns/chat/other", vec![hello(None)]).await.unwrap();
     idle.welcome().await;
     router.view().await;
-    rig.hub.set_config(&key("ns", "chat"), 2, "second");
+    rig.hub.set_config(&key("ns", "chat"), "", 2, "second");
     rig.hub.set_view(source, &fleet(&[("prod", 2)]));
     // The first views may be of before.
     router.workers(2).await;
@@ -223,7 +223,7 @@ async fn a_router_that_reads_its_fleet_itself_gets_its_config_alone() {
     let source = rig.hub.add_source();
     rig.hub.set_view(source, &fleet(&[("prod", 1)]));
     rig.hub.set_fleet(&key("ns", "local"), None);
-    rig.hub.set_config(&key("ns", "local"), 3, "text");
+    rig.hub.set_config(&key("ns", "local"), "", 3, "text");
     let mut router = rig.router("ns/local/pod").await;
     assert!(matches!(router.next().await.unwrap(), Message::Config(config) if config.text == "text"));
     assert!(matches!(router.next().await.unwrap(), Message::Heartbeat(beat) if beat.view.is_none()));

@@ -146,7 +146,7 @@ async fn requests_go_on_while_controllers_come_and_go() {
 
     // Configurations through the stream.
     let second = document(&ground, &frontend, 2, "body_limit: 128KiB, threads: 3");
-    controller.hub.set_config(&key(), 2, &second);
+    controller.hub.set_config(&key(), "", 2, &second);
     until("the second configuration is in force", || {
         controller.session().and_then(|session| session.config) == controller.hub.config(&key())
     })
@@ -160,7 +160,7 @@ async fn requests_go_on_while_controllers_come_and_go() {
     .await;
     controller
         .hub
-        .set_config(&key(), 3, &second.replace("128KiB", "a lot"));
+        .set_config(&key(), "", 3, &second.replace("128KiB", "a lot"));
     until("the third is refused", || {
         controller.report().is_some_and(|report| {
             report
@@ -182,9 +182,12 @@ async fn requests_go_on_while_controllers_come_and_go() {
         "rejected",
         "the third is still the newest"
     );
-    controller
-        .hub
-        .set_config(&key(), 4, &document(&ground, &frontend, 4, "body_limit: 96KiB"));
+    controller.hub.set_config(
+        &key(),
+        "",
+        4,
+        &document(&ground, &frontend, 4, "body_limit: 96KiB"),
+    );
     until("the fourth is in force", || {
         router.serving.app.live().body_limit == 96 << 10
     })
@@ -314,7 +317,7 @@ async fn a_configuration_that_names_another_fleet_ends_the_one_before_at_once() 
     let hub = &controller.hub;
     let other = hub.add_source();
     hub.set_fleet(&key(), Some(seen(other, "other")));
-    hub.set_config(&key(), 2, &document(2, "other"));
+    hub.set_config(&key(), "", 2, &document(2, "other"));
     until("nobody of the fleet before is routed to", || {
         app.fleet.view().workers.is_empty()
     })
@@ -367,12 +370,42 @@ async fn a_configuration_that_names_another_fleet_ends_the_one_before_at_once() 
     until("the view is ahead", || app.fleet.status().stale).await;
     assert_eq!(app.fleet.view().workers.len(), 3);
     traffic.goes_on().await;
-    hub.set_config(&key(), 3, &document(3, NAMESPACE));
+    hub.set_config(&key(), "", 3, &document(3, NAMESPACE));
     router.settle(4).await;
     until("the view is acknowledged again", || controller.acknowledged()).await;
     traffic.goes_on().await;
     traffic.stop().await;
     assert!(router.stop().await && local.stop().await);
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn a_routerconfig_that_was_made_anew_counts_from_one_again() {
+    let (sim, store) = fleet(1).await;
+    let ground = Ground::new();
+    let frontends = [format!("http://{}", sim.frontends()[0])];
+    let document = |uid: &str, generation: i64| {
+        let section = ground.section(generation);
+        let section = section.replace("upstream: kubernetes", &format!("uid: {uid}"));
+        format!("{}{section}", config(&store, &frontends, ""))
+    };
+    let sent = |uid: &str, generation: i64| format!("{LOGGING}{}", document(uid, generation));
+    let (ip, nobody) = ([127, 0, 0, 1], FleetView::default());
+    let controller = Controller::start(&ground, ip, 1, (1, &sent("second", 1)), &nobody).await;
+    controller.hub.set_fleet(&key(), None);
+    controller.hub.set_config(&key(), "second", 1, &sent("second", 1));
+    // What the one before left in the ConfigMap.
+    let router = Router::start(&document("first", 7)).await;
+    let taken = || controller.session().and_then(|session| session.config) == controller.hub.config(&key());
+    until("the first of the second is in force", taken).await;
+    // The file is late, and then gone for good.
+    std::fs::write(&router.file, sent("first", 8)).unwrap();
+    assert_eq!(router.serving.reloader.reload().outcome.as_str(), "unchanged");
+    let in_force = router.serving.reloader.versions().borrow().in_force;
+    assert_eq!(in_force, controller.hub.config(&key()));
+    controller.hub.set_config(&key(), "second", 2, &sent("second", 2));
+    until("the second of the second is in force", taken).await;
+    assert!(router.stop().await);
     controller.stop().await;
 }
 

@@ -109,6 +109,21 @@ fn a_later_life_wants_what_the_earlier_one_wanted() {
 }
 
 #[test]
+fn what_another_one_of_this_name_accepted_comes_before_anything_of_this_one() {
+    let (_, mut data) = map(kubernetes("dynamo"), json!({}));
+    let mut anew = now();
+    anew.metadata.uid = Some("0-2".to_owned());
+    anew.metadata.generation = Some(1);
+    let whole = in_force(&anew, &data, &settings()).unwrap();
+    assert_eq!((whole.uid.as_str(), whole.generation), ("0-2", 0));
+    assert!(whole.text.contains("uid: 0-2") && whole.text.contains("generation: 0"));
+    // Of the text alone, as it is.
+    data.remove(SPEC_KEY);
+    let alone = in_force(&anew, &data, &settings()).unwrap();
+    assert_eq!((alone.uid.as_str(), alone.generation), ("0-1", 7));
+}
+
+#[test]
 fn a_foreign_fleet_comes_back_only_if_it_may_be_read() {
     for fleet_view in ["Pushed", "Local"] {
         let (_, mut data) = map(kubernetes("victim"), json!({ "fleetView": fleet_view }));

@@ -39,6 +39,8 @@ impl PartialEq for Pushed {
 pub struct Update {
     /// What names it.
     pub id: ConfigId,
+    /// The UID of the `RouterConfig` that it was made from, if it was told.
+    pub uid: Option<String>,
     /// YAML, as the file has it.
     pub text: String,
 }

@@ -161,7 +161,7 @@ impl Controller {
             },
         );
         hub.set_view(source, view);
-        hub.set_config(&key(), config.0, config.1);
+        hub.set_config(&key(), "", config.0, config.1);
         let address = SocketAddr::from((ip, ground.port));
         let begun = Instant::now();
         let listener = loop {

@@ -368,6 +368,7 @@ async fn a_configuration_must_be_what_its_identity_says() {
         one.tell(Told::Config(ConfigUpdate {
             id: Some(id.into()),
             text: text.to_owned(),
+            uid: "0-1".to_owned(),
         }))
         .await;
     }
@@ -382,6 +383,7 @@ async fn a_configuration_must_be_what_its_identity_says() {
     .await;
     let update = updates.wait_for(Option::is_some).await.unwrap().clone().unwrap();
     assert_eq!((update.id.generation, update.text.as_str()), (2, "a"));
+    assert_eq!(update.uid.as_deref(), Some("0-1"));
     assert_eq!(
         count(&registry, "continuum_controller_errors_total", "protocol"),
         1.0
@@ -435,6 +437,7 @@ async fn a_view_is_of_what_its_controller_said_before_it() {
     two.tell(Told::Config(ConfigUpdate {
         id: Some(ConfigId::of(1, "a").into()),
         text: "a".to_owned(),
+        uid: String::new(),
     }))
     .await;
     client.updates().wait_for(Option::is_some).await.unwrap();

@@ -185,6 +185,7 @@ impl Hub {
         self.shared.lock().config = Some(id);
         self.out.updates.send_replace(Some(Arc::new(Update {
             id,
+            uid: Some(update.uid).filter(|uid| !uid.is_empty()),
             text: update.text,
         })));
     }

@@ -25,6 +25,11 @@ pub struct Controller {
     /// controllers send is in force.
     #[schemars(range(min = 0), example = &1)]
     pub generation: i64,
+    /// The UID of that `RouterConfig`. Generations of two say nothing: one that was made anew under the same name counts
+    /// from 1 again.
+    #[serde(default)]
+    #[schemars(length(min = 1), example = &"0d6f6a1c-6c1e-4c38-9d0c-0a4f5f2b7a11")]
+    pub uid: Option<String>,
     /// With `source: controller`: what the controllers watch for this router.
     #[serde(default)]
     pub upstream: Option<Upstream>,
