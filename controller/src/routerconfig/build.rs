@@ -33,6 +33,8 @@ pub struct Child {
 pub struct Files<'a> {
     /// The configuration that a router pod starts with.
     pub config: &'a str,
+    /// A router has had it in force.
+    pub proven: bool,
     /// The certificates, PEM, that routers check the controllers against.
     pub ca: &'a str,
 }
@@ -52,6 +54,12 @@ pub fn children(
 #[must_use]
 pub(crate) fn config_map(object: &RouterConfig, files: Files<'_>, kept: Option<String>) -> Child {
     children::config_map(object, files, kept)
+}
+
+/// The ConfigMap as it is, whatever is in it, with these certificates.
+#[must_use]
+pub(crate) fn with_authority(object: &RouterConfig, there: &DynamicObject, ca: &str) -> Child {
+    children::with_authority(object, there, ca)
 }
 
 /// Every kind that a child may have, in the order in which they are applied; those that are there no longer are

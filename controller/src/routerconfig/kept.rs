@@ -4,7 +4,9 @@
 //! **The text that a pod starts with is one that routers have run.** Whether a configuration works in the pods only they
 //! can tell: a variable or a file may be missing there. Routers that run hear of a new one over their session and
 //! refuse it if it does not work; one that starts has nothing else. So a new text takes the place of the old one when a
-//! router has it in force, and not before, except where nobody could tell: see [`Moment`].
+//! router has it in force, and not before, except where nobody could tell: see [`Moment`]. What was given to pods so is
+//! marked until a router has proven it, and another new text takes its place without any proof: it may be what keeps
+//! pods from starting.
 //!
 //! **The spec** is for an operator that starts while the present one is rejected: it goes on from what was accepted. See
 //! [`super::restore`].
@@ -23,21 +25,48 @@ use super::limits::MAX_KEPT_BYTES;
 /// The key of the accepted spec in the ConfigMap.
 pub(crate) const SPEC_KEY: &str = "accepted.json";
 
+/// On the ConfigMap, while no router is known to have run the text in it.
+pub(crate) const UNPROVEN: &str = "router.continuum.dev/config-unproven";
+
+/// What a router pod starts with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Start {
+    pub(crate) text: Arc<str>,
+    /// A router has had it in force.
+    pub(crate) proven: bool,
+}
+
 /// What is known about a new text at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moment {
     /// A router says that it has it in force.
     pub(crate) in_force: bool,
+    /// A router says that it has in force what pods have started with until now.
+    pub(crate) before_in_force: bool,
     /// It differs in what only new processes take, so pods are replaced: the rollout proves it, and has to start with it.
     pub(crate) new_process: bool,
     /// There is no pod, or none has had a session for so long that the ConfigMap is the only way to them.
     pub(crate) nobody: bool,
 }
 
-/// The text that a pod starts with from now on; `before` is the one until now.
-pub(crate) fn start(wanted: &Arc<str>, before: Option<&Arc<str>>, moment: Moment) -> Arc<str> {
-    let proven = moment.in_force || moment.new_process || moment.nobody;
-    Arc::clone(before.filter(|_| !proven).unwrap_or(wanted))
+/// What a pod starts with from now on; `before` is what it was until now.
+pub(crate) fn start(wanted: &Arc<str>, before: Option<&Start>, moment: Moment) -> Start {
+    let now = |proven| Start {
+        text: Arc::clone(wanted),
+        proven,
+    };
+    match before {
+        Some(before) if before.text == *wanted => now(before.proven || moment.in_force),
+        Some(before) => {
+            let proven = before.proven || moment.before_in_force;
+            if proven && !moment.in_force && !moment.new_process && !moment.nobody {
+                let text = Arc::clone(&before.text);
+                return Start { text, proven };
+            }
+            now(moment.in_force)
+        }
+        None => now(moment.in_force),
+    }
 }
 
 /// What is kept: the whole spec, or `spec.router` alone.
@@ -127,38 +156,50 @@ mod tests {
 
     #[test]
     fn a_new_text_waits_for_its_proof() {
-        let (old, new): (Arc<str>, Arc<str>) = ("old".into(), "new".into());
         let not_yet = Moment::default();
+        let in_force = Moment {
+            in_force: true,
+            ..not_yet
+        };
+        let before_in_force = Moment {
+            before_in_force: true,
+            ..not_yet
+        };
+        let new_process = Moment {
+            new_process: true,
+            ..not_yet
+        };
+        let nobody = Moment {
+            nobody: true,
+            ..not_yet
+        };
+        let still_before = Moment {
+            new_process: true,
+            ..before_in_force
+        };
+        let text = |(text, proven): (&str, bool)| Start {
+            text: text.into(),
+            proven,
+        };
         for (before, moment, expected) in [
-            (None, not_yet, &new),
-            (Some(&new), not_yet, &new),
-            (Some(&old), not_yet, &old),
-            (
-                Some(&old),
-                Moment {
-                    in_force: true,
-                    ..not_yet
-                },
-                &new,
-            ),
-            (
-                Some(&old),
-                Moment {
-                    new_process: true,
-                    ..not_yet
-                },
-                &new,
-            ),
-            (
-                Some(&old),
-                Moment {
-                    nobody: true,
-                    ..not_yet
-                },
-                &new,
-            ),
+            (None, not_yet, ("new", false)),
+            (None, in_force, ("new", true)),
+            (Some(("new", false)), not_yet, ("new", false)),
+            (Some(("new", false)), in_force, ("new", true)),
+            (Some(("new", true)), not_yet, ("new", true)),
+            (Some(("old", true)), not_yet, ("old", true)),
+            (Some(("old", true)), before_in_force, ("old", true)),
+            (Some(("old", true)), in_force, ("new", true)),
+            (Some(("old", true)), new_process, ("new", false)),
+            (Some(("old", true)), still_before, ("new", false)),
+            (Some(("old", true)), nobody, ("new", false)),
+            // What nobody has run is no better than another.
+            (Some(("old", false)), not_yet, ("new", false)),
+            (Some(("old", false)), before_in_force, ("old", true)),
+            (Some(("old", false)), in_force, ("new", true)),
         ] {
-            assert_eq!(start(&new, before, moment), *expected, "{before:?} {moment:?}");
+            let found = start(&"new".into(), before.map(text).as_ref(), moment);
+            assert_eq!(found, text(expected), "{before:?} {moment:?}");
         }
     }
 

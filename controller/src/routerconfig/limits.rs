@@ -68,6 +68,9 @@ pub(crate) const MAX_KEPT_BYTES: usize = 900 << 10;
 /// Between two looks whether routers have taken over a configuration that a starting pod is not given before.
 pub(crate) const PROOF_LOOK: Duration = Duration::from_secs(1);
 
+/// Between two looks whether a router has run what starting pods are given already (5 s): it matters at the next change.
+pub(crate) const PROVEN_LOOK: Duration = Duration::from_secs(5);
+
 /// Without any session for this long, nobody can tell whether a configuration works, and the ConfigMap is the only way to
 /// routers: longer than they take to come back to a new leader.
 pub(crate) const SILENCE: Duration = Duration::from_secs(30);

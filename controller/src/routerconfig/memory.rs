@@ -14,6 +14,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{
     apply::Known,
+    kept::Start,
     validate::{Accepted, Fleet},
 };
 use crate::{
@@ -37,8 +38,8 @@ pub(crate) struct Entry {
     /// The name of the routers' Service is somebody else's.
     pub(crate) foreign_service: bool,
     pub(crate) known: Known,
-    /// What a router pod starts with; `None` until that was looked up.
-    pub(crate) start: Option<Start>,
+    /// What a router pod starts with, if there is anything; `None` until that was looked up.
+    pub(crate) start: Option<Option<Start>>,
     /// Since when no router has a session.
     pub(crate) silent: Option<Instant>,
     /// The fleet's namespace, if it is another one, beside which no other has anything of it left.
@@ -103,15 +104,6 @@ pub(crate) enum Absent {
         /// Why, in the API server's words.
         message: String,
     },
-}
-
-/// What the ConfigMap gives to a router pod that starts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Start {
-    /// There is none yet.
-    Nothing,
-    /// This text.
-    Text(Arc<str>),
 }
 
 /// The config that routers are given.
@@ -251,7 +243,7 @@ mod tests {
             Absent::default(),
         );
         entry.applied = Applied::All;
-        entry.start = Some(Start::Nothing);
+        entry.start = Some(None);
         // Another leader may have moved it elsewhere and back, and left something there.
         entry.tidy = Some(Some("elsewhere".to_owned()));
         entry.leads_no_more();

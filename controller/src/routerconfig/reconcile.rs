@@ -33,7 +33,7 @@ use super::{
     MANAGER, Settings,
     apply::reason_of,
     child_name,
-    limits::{PROOF_LOOK, RESYNC, RETRY_FIRST, RETRY_LEAVE, RETRY_MOST},
+    limits::{RESYNC, RETRY_FIRST, RETRY_LEAVE, RETRY_MOST},
     live::Live,
     memory::{Absent, Entry, InForce, Memory},
     restore,
@@ -166,7 +166,7 @@ impl Reconciler {
             // The certificate comes with a word of its own.
             return Action::requeue(RESYNC);
         }
-        let proven = self.apply(&key, &mut entry, &bundle.unwrap_or_default()).await;
+        let look = self.apply(&key, &mut entry, &bundle.unwrap_or_default()).await;
         let failed = match &entry.applied {
             Applied::Failed { reason, message } => {
                 if entry.failures == 0 {
@@ -183,11 +183,7 @@ impl Reconciler {
                 false
             }
         };
-        let wait = match (failed, proven) {
-            (true, _) => retry(entry.failures),
-            (false, true) => RESYNC,
-            (false, false) => PROOF_LOOK,
-        };
+        let wait = if failed { retry(entry.failures) } else { look };
         // The status was written meanwhile, perhaps.
         if let Some(now) = self.memory.of(&key) {
             entry.written = now.written;

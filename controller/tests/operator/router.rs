@@ -127,6 +127,19 @@ impl Session {
         timeout(LIMIT, wait).await.unwrap()
     }
 
+    /// Goes on until that is done; says all the time what is in force.
+    pub(crate) async fn until<T>(&mut self, done: impl Future<Output = T>) -> T {
+        let lives = async {
+            loop {
+                self.told().await;
+            }
+        };
+        tokio::select! {
+            done = done => done,
+            () = lives => unreachable!(),
+        }
+    }
+
     /// What comes next; says all the time what is in force.
     pub(crate) async fn told(&mut self) -> from_controller::Message {
         let came = timeout(LIMIT, self.incoming.message()).await.unwrap().unwrap();

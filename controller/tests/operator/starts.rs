@@ -13,6 +13,11 @@ fn text(map: &Value) -> &str {
     map["data"]["router.yaml"].as_str().unwrap_or_default()
 }
 
+/// A router has run what is in it.
+fn proven(map: &Value) -> bool {
+    map["metadata"]["annotations"]["router.continuum.dev/config-unproven"].is_null()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_starts_with_what_routers_have_run() {
     let cluster = cluster().await;
@@ -28,6 +33,9 @@ async fn a_pod_starts_with_what_routers_have_run() {
     let mut router = Session::open(operator.port, &ca, &token).await;
     router.config = Some(router.config_with("127.0.0.1:9").await);
     router.report(None).await;
+    router
+        .until(wait_for(&client, &ns, "ConfigMap", "chat-router", proven))
+        .await;
 
     // The pods lack the variable, so the router stays with what it has, and so do pods that start.
     let missing = first
@@ -96,6 +104,62 @@ async fn new_processes_start_with_the_config_that_they_are_started_for() {
         text(map).contains("threads: 3")
     })
     .await;
+    operator.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_router_has_run_makes_way_for_its_correction() {
+    let cluster = cluster().await;
+    let client = cluster.client().await;
+    let ns = namespace(cluster, "corrected").await;
+    let operator = Operator::start(client.clone(), &ns, &[]).await;
+    let first = routerconfig(&ns, "chat", &ns, "{replicas: 1}");
+    cluster.apply(&first).await;
+    condition(&client, &ns, "chat", "ResourcesApplied", "Applied").await;
+    let map = wait_for(&client, &ns, "ConfigMap", "chat-router", |map| !proven(map)).await;
+    let ca = map["data"]["ca.crt"].as_str().unwrap().to_owned();
+    let token = token(&client, &ns, "chat-router", "chat-router-test").await;
+    let mut router = Session::open(operator.port, &ca, &token).await;
+    let config = Some(router.config_with("127.0.0.1:9").await);
+    router.config = config;
+    router.report(None).await;
+    router
+        .until(wait_for(&client, &ns, "ConfigMap", "chat-router", proven))
+        .await;
+
+    // New processes are needed, and they cannot start.
+    let broken = first
+        .replace(
+            "spec:\n  config:\n",
+            "spec:\n  config:\n    server: {threads: 3}\n",
+        )
+        .replace("127.0.0.1:9", "'${TYPO}'");
+    cluster.apply(&broken).await;
+    wait_for(&client, &ns, "ConfigMap", "chat-router", |map| {
+        text(map).contains("${TYPO}") && !proven(map)
+    })
+    .await;
+    // Another life of the operator knows as much, and the router of before is connected and refuses everything.
+    operator.stop().await;
+    let operator = Operator::start(client.clone(), &ns, &[]).await;
+    let key = Key {
+        namespace: ns.as_str().into(),
+        name: "chat".into(),
+    };
+    let (hub, key) = (&operator.hub, &key);
+    eventually("the config", LIMIT, || async move { hub.config(key) }).await;
+    let mut router = Session::open(operator.port, &ca, &token).await;
+    router.config = config;
+    let id = router.config_with("${TYPO}").await;
+    router.report(Some((id, "`${TYPO}` is not set"))).await;
+    cluster.apply(&broken.replace("TYPO", "RIGHT")).await;
+    let id = router.config_with("${RIGHT}").await;
+    router.report(Some((id, "`${RIGHT}` is not set"))).await;
+    router
+        .until(condition(&client, &ns, "chat", "ResourcesApplied", "Applied"))
+        .await;
+    let map = wait_for(&client, &ns, "ConfigMap", "chat-router", |_| true).await;
+    assert!(text(&map).contains("${RIGHT}") && !proven(&map), "{map:#}");
     operator.stop().await;
 }
 

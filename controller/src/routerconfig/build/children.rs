@@ -12,7 +12,7 @@ use k8s_openapi::api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
-    Resource,
+    Resource, ResourceExt as _,
     core::{ApiResource, DynamicObject, ObjectMeta, TypeMeta},
 };
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::{Child, Files, pod_monitor};
 use crate::routerconfig::{
     OWNER_NAMESPACE, OWNER_UID, Settings, child_name,
-    kept::{self, SPEC_KEY},
+    kept::{self, SPEC_KEY, UNPROVEN},
     labels,
     render::{CA_KEY, CONFIG_KEY, HTTP_PORT, METRICS_PORT},
     selector,
@@ -63,11 +63,30 @@ pub(super) fn config_map(object: &RouterConfig, files: Files<'_>, kept: Option<S
         CA_KEY: files.ca,
         SPEC_KEY: kept,
     }));
-    own(
+    let mut child = own(
         object,
         ApiResource::erase::<ConfigMap>(&()),
         json!({ "data": data }),
-    )
+    );
+    if !files.proven {
+        child
+            .object
+            .annotations_mut()
+            .insert(UNPROVEN.to_owned(), "true".to_owned());
+    }
+    child
+}
+
+pub(super) fn with_authority(object: &RouterConfig, there: &DynamicObject, ca: &str) -> Child {
+    let mut data = kept::strings(&there.data);
+    data.insert(CA_KEY.to_owned(), ca.to_owned());
+    let kind = ApiResource::erase::<ConfigMap>(&());
+    let mut child = own(object, kind, json!({ "data": data }));
+    if let Some(unproven) = there.annotations().get(UNPROVEN) {
+        let annotations = child.object.annotations_mut();
+        annotations.insert(UNPROVEN.to_owned(), unproven.clone());
+    }
+    child
 }
 
 /// The ports of the Service.

@@ -16,6 +16,7 @@ fn build(config: Value, router: Value) -> (Vec<Child>, Vec<String>) {
     let accepted = validate(&object, &settings()).unwrap();
     let files = Files {
         config: &accepted.text,
+        proven: true,
         ca: "-----BEGIN CERTIFICATE-----\n",
     };
     let all = children(&object, &accepted, &settings(), files);

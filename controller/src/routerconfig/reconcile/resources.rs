@@ -3,12 +3,14 @@
 use std::{
     collections::BTreeSet,
     sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 
 use continuum_crds::RouterConfig;
+use continuum_messages::Digest;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kube::{
-    Resource as _,
+    Resource as _, ResourceExt as _,
     core::{ApiResource, DynamicObject},
     runtime::{
         controller::Action,
@@ -23,9 +25,9 @@ use crate::{
     routerconfig::{
         apply::{Applier, Failure, reason_of, rollout_of},
         build::{self, Files, template::PROCESS_CONFIG},
-        kept::{self, Moment, SPEC_KEY},
-        limits::{RETRY_LEAVE, SILENCE},
-        memory::{Absent, Entry, InForce, Start},
+        kept::{self, Moment, SPEC_KEY, Start, UNPROVEN},
+        limits::{PROOF_LOOK, PROVEN_LOOK, RESYNC, RETRY_LEAVE, SILENCE},
+        memory::{Absent, Entry, InForce},
         render::CONFIG_KEY,
         restore,
         validate::Accepted,
@@ -34,34 +36,34 @@ use crate::{
 };
 
 impl Reconciler {
-    /// Makes the cluster be as what is in force wants it. Whether a router pod that starts is given the newest
-    /// configuration.
-    pub(super) async fn apply(&self, key: &Key, entry: &mut Entry, bundle: &str) -> bool {
+    /// Makes the cluster be as what is in force wants it. After how long it is to be looked at again, if all is well.
+    pub(super) async fn apply(&self, key: &Key, entry: &mut Entry, bundle: &str) -> Duration {
         let object = Arc::clone(&entry.object);
         let applier = self.applier(&object);
         let Some(config) = entry.in_force.clone() else {
-            entry.applied = self.nothing(&applier, entry).await;
-            return true;
+            entry.applied = self.nothing(&applier, entry, bundle).await;
+            return RESYNC;
         };
         let Some((built_from, accepted)) = &config.made_of else {
             entry.applied = match self.config_alone(&applier, entry, &config, bundle).await {
                 Ok(applied) => applied,
                 Err(failure) => failure.into(),
             };
-            return true;
+            return RESYNC;
         };
         let start = match self.start(key, &applier, entry, &config, accepted).await {
             Ok(start) => start,
             Err(failure) => {
                 entry.applied = failure.into();
-                return true;
+                return RESYNC;
             }
         };
         let mut settings = self.context.settings.clone();
         let pod_monitors = self.pod_monitors.exist(&self.context.client).await;
         settings.pod_monitors = pod_monitors.unwrap_or_default();
         let files = Files {
-            config: &start,
+            config: &start.text,
+            proven: start.proven,
             ca: bundle,
         };
         let children = build::children(built_from, accepted, &settings, files);
@@ -73,7 +75,7 @@ impl Reconciler {
             elsewhere.insert(namespace.clone());
             if let Err(error) = applier.finalizer(&elsewhere).await {
                 entry.applied = failed("finalizer", &error).into();
-                return true;
+                return RESYNC;
             }
         }
         // Nothing is taken away on a guess.
@@ -92,13 +94,20 @@ impl Reconciler {
             entry.applied = Applied::Pending;
             entry.pending = None;
         }
-        let proven = start == config.text;
-        entry.start = Some(Start::Text(start));
-        proven
+        let pods = entry.rollout.as_ref().is_some_and(|rollout| rollout.replicas > 0);
+        let wait = if start.text != config.text {
+            PROOF_LOOK
+        } else if pods && !start.proven {
+            PROVEN_LOOK
+        } else {
+            RESYNC
+        };
+        entry.start = Some(Some(start));
+        wait
     }
 
     /// Nothing is in force: nothing is wanted elsewhere, and what is there gives rights that nobody has accepted.
-    async fn nothing(&self, applier: &Applier<'_>, entry: &mut Entry) -> Applied {
+    async fn nothing(&self, applier: &Applier<'_>, entry: &mut Entry, bundle: &str) -> Applied {
         let unreadable = match &entry.absent {
             Absent::NotAccepted => false,
             Absent::Unreadable => true,
@@ -117,8 +126,11 @@ impl Reconciler {
             return failure.into();
         }
         if unreadable {
+            if let Err(failure) = self.authority_alone(applier, entry, bundle).await {
+                return failure.into();
+            }
             let message = "this version of the operator cannot read what was accepted before: routers go on with it, and \
-                           their resources stay as they are";
+                           their resources stay as they are, but for the authority in the ConfigMap";
             return Applied::ConfigAlone {
                 message: message.to_owned(),
             };
@@ -136,9 +148,11 @@ impl Reconciler {
         bundle: &str,
     ) -> Result<Applied, Failure> {
         let there = applier.own(&ApiResource::erase::<ConfigMap>(&())).await?;
+        let proven = there.as_deref().is_none_or(is_proven);
         let kept = there.and_then(|map| kept::strings(&map.data).remove(SPEC_KEY));
         let files = Files {
             config: &config.text,
+            proven,
             ca: bundle,
         };
         let map = build::config_map(applier.object, files, kept);
@@ -155,6 +169,21 @@ impl Reconciler {
             message.push_str("; there is no Deployment");
         }
         Ok(Applied::ConfigAlone { message })
+    }
+
+    /// The ConfigMap as it is, with the authority of now: without it, routers could not come back.
+    async fn authority_alone(
+        &self,
+        applier: &Applier<'_>,
+        entry: &mut Entry,
+        bundle: &str,
+    ) -> Result<(), Failure> {
+        let there = applier.own(&ApiResource::erase::<ConfigMap>(&())).await?;
+        let Some(there) = there.filter(|_| !bundle.is_empty()) else {
+            return Ok(());
+        };
+        let map = build::with_authority(applier.object, &there, bundle);
+        applier.keep(&map, &mut entry.known).await
     }
 
     /// A RouterConfig that is being deleted: what it owns goes with it, what is elsewhere is deleted here.
@@ -225,20 +254,21 @@ impl Reconciler {
         entry: &mut Entry,
         config: &InForce,
         accepted: &Accepted,
-    ) -> Result<Arc<str>, Failure> {
+    ) -> Result<Start, Failure> {
         let before = match entry.start.clone() {
             Some(start) => start,
             None => {
                 let map = applier.own(&ApiResource::erase::<ConfigMap>(&())).await?;
-                let text = map.and_then(|map| kept::strings(&map.data).remove(CONFIG_KEY));
-                // What is no configuration of the operator is nobody's proof.
-                let text = text.filter(|text| restore::is_given(text));
-                text.map_or(Start::Nothing, |text| Start::Text(text.into()))
+                map.and_then(|map| {
+                    let text = kept::strings(&map.data).remove(CONFIG_KEY);
+                    // What is no configuration of the operator is nobody's proof.
+                    let text = text.filter(|text| restore::is_given(text))?;
+                    Some(Start {
+                        text: text.into(),
+                        proven: is_proven(&map),
+                    })
+                })
             }
-        };
-        let before = match &before {
-            Start::Text(text) => Some(text),
-            Start::Nothing => None,
         };
         let deployment = applier.own(&ApiResource::erase::<Deployment>(&())).await?;
         let sessions = self.context.hub.sessions().of(key);
@@ -251,15 +281,24 @@ impl Reconciler {
         let pods = deployment
             .as_deref()
             .map_or(0, |there| rollout_of(there).replicas);
-        let id = continuum_messages::ConfigId::of(config.generation, &config.text);
+        let runs = |text: &str| {
+            let digest = Digest::of(text.as_bytes());
+            sessions.iter().any(|session| {
+                // Where something of it waits for a new process, nobody knows yet whether one can start with it.
+                let report = session.report.as_ref();
+                let whole = report.is_none_or(|(report, _)| report.pending.is_empty());
+                whole && session.config.is_some_and(|id| id.digest == digest)
+            })
+        };
         let moment = Moment {
-            in_force: sessions.iter().any(|session| session.config == Some(id)),
+            in_force: runs(&config.text),
+            before_in_force: before.as_ref().is_some_and(|before| runs(&before.text)),
             new_process: deployment
                 .as_deref()
                 .is_none_or(|there| process_of(there) != accepted.process_hash()),
             nobody: silent.is_some_and(|since| pods == 0 || since.elapsed() >= SILENCE),
         };
-        Ok(kept::start(&config.text, before, moment))
+        Ok(kept::start(&config.text, before.as_ref(), moment))
     }
 
     pub(super) fn applier<'a>(&'a self, object: &'a RouterConfig) -> Applier<'a> {
@@ -271,6 +310,11 @@ impl Reconciler {
             object,
         }
     }
+}
+
+/// Whether a router has run what is in the ConfigMap, as far as it says.
+fn is_proven(map: &DynamicObject) -> bool {
+    !map.annotations().contains_key(UNPROVEN)
 }
 
 /// What a Deployment's pods were started for.

@@ -20,6 +20,7 @@ fn map(config: Value, router: Value) -> (Vec<String>, BTreeMap<String, String>) 
     let accepted = validate(&object, &earlier).unwrap();
     let files = Files {
         config: &accepted.text,
+        proven: true,
         ca: "authority",
     };
     let all = children(&object, &accepted, &earlier, files);
@@ -42,6 +43,7 @@ fn again(in_force: &InForce) -> Vec<String> {
     let (object, accepted) = in_force.made_of.as_ref().unwrap();
     let files = Files {
         config: &in_force.text,
+        proven: true,
         ca: "authority",
     };
     wanted(&children(object, accepted, &settings(), files))
