@@ -8,7 +8,10 @@ pub const AUTHORITY_DAYS: i64 = 365;
 pub const SERVING_DAYS: i64 = 30;
 /// An authority is rotated when less than this is left, days: routers then have this long to get the new bundle.
 pub const ROTATE_BEFORE_DAYS: i64 = 60;
-/// A new authority signs only after this long, minutes: ConfigMap volumes need some minutes to follow.
+/// A new authority signs only after this long, hours, while the one before is good for longer: the time to repair what
+/// keeps the new one from the routers' ConfigMaps, such as an API server that cannot be reached or a right that is missing.
+pub const SETTLE_HOURS: i64 = 24;
+/// Where the one before has not that long, it signs after this long, minutes: ConfigMap volumes need some to follow.
 pub const SETTLE_MINUTES: i64 = 15;
 /// Clocks may differ by this much, minutes.
 const SKEW_MINUTES: i64 = 5;
@@ -58,11 +61,14 @@ pub fn plan(held: &[Authority], now: Timestamp) -> Plan {
 /// The authority that signs: the newest that routers can be expected to know, else the only one.
 #[must_use]
 pub fn signer(held: &[Authority], now: Timestamp) -> Option<&Authority> {
+    let live = || held.iter().filter(|one| one.not_after > now);
     let settled = |one: &&Authority| {
         let made = minus(one.not_after, SignedDuration::from_hours(24 * AUTHORITY_DAYS));
-        plus(made, SignedDuration::from_mins(SETTLE_MINUTES)) <= now
+        let planned = plus(made, SignedDuration::from_hours(SETTLE_HOURS));
+        let hurried = plus(made, SignedDuration::from_mins(SETTLE_MINUTES));
+        let lasts = live().any(|other| other.not_after < one.not_after && other.not_after > planned);
+        now >= if lasts { planned } else { hurried }
     };
-    let live = || held.iter().filter(|one| one.not_after > now);
     live()
         .filter(settled)
         .max_by_key(|one| one.not_after)

@@ -39,8 +39,25 @@ fn authorities_are_rotated_and_dropped_by_the_time() {
 fn a_new_authority_signs_only_when_routers_can_know_it() {
     let (old, new) = (made(0), made(310));
     let both = [new.clone(), old.clone()];
+    let minutes = |day: i64, minutes: i64| at(day) + jiff::SignedDuration::from_mins(minutes);
     assert_eq!(plan::signer(&both, at(310)), Some(&old));
+    assert_eq!(
+        plan::signer(&both, minutes(310, plan::SETTLE_MINUTES)),
+        Some(&old)
+    );
+    assert_eq!(plan::signer(&both, minutes(311, -1)), Some(&old));
     assert_eq!(plan::signer(&both, at(311)), Some(&new));
+    // The old one has hours left, since nobody was there to replace it in time.
+    let late = [
+        new.clone(),
+        Authority {
+            not_after: minutes(310, 23 * 60),
+            ..old.clone()
+        },
+    ];
+    let settled = minutes(310, plan::SETTLE_MINUTES);
+    assert_eq!(plan::signer(&late, minutes(310, 14)), Some(&late[1]));
+    assert_eq!(plan::signer(&late, settled), Some(&new));
     assert_eq!(
         plan::signer(std::slice::from_ref(&new), at(310)),
         Some(&new),

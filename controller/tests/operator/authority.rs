@@ -73,7 +73,7 @@ async fn an_authority_is_replaced_without_losing_a_router() {
 
     // That time is over: the new one signs. A replica that comes to lead looks at once.
     let mut aged = both;
-    aged[0]["not_after"] = json!(aged[0]["not_after"].as_i64().unwrap() - 60 * (plan::SETTLE_MINUTES + 1));
+    aged[0]["not_after"] = json!(aged[0]["not_after"].as_i64().unwrap() - 3600 * (plan::SETTLE_HOURS + 1));
     store(&client, &ns, &aged).await;
     first.stop().await;
     eventually("a certificate of the new authority", LIMIT, || async {
