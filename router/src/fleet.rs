@@ -79,7 +79,13 @@ impl Fleet {
             None,
         );
         let kv = KvIndex::start(spawner, followed.clone(), &config.borrow(), registry)?;
-        let prompts = Prompts::start(spawner, followed.clone(), &config.borrow(), registry)?;
+        let prompts = Prompts::start(
+            spawner,
+            followed.clone(),
+            kv.filled().clone(),
+            &config.borrow(),
+            registry,
+        )?;
         let over_capacity = Arc::new(AtomicUsize::new(0));
         let moved = Arc::<Moved>::default();
         let follower = Follower {

@@ -3,7 +3,11 @@
 //! Nothing here fails a request: where the prompt cannot be had in time, workers are chosen by load, and the reason is
 //! counted.
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use continuum_config::Config;
@@ -23,7 +27,7 @@ use continuum_routing::{
 };
 use continuum_runtime::{cell::Cell, tasks::Spawner};
 use prometheus::Registry;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::sleep};
 
 use crate::{
     app::Error,
@@ -33,6 +37,9 @@ use crate::{
     live::Live,
     metrics::{KvResult, KvSelections},
 };
+
+/// Between two looks for ranks that hold nothing any more, so that one that says so all the time costs next to nothing.
+const GONE_EVERY: Duration = Duration::from_secs(1);
 
 /// Prompts of this process.
 pub struct Prompts {
@@ -95,6 +102,7 @@ impl Prompts {
     pub fn start(
         spawner: &Spawner,
         view: Arc<Cell<FleetView>>,
+        filled: Filled,
         config: &Config,
         registry: &Registry,
     ) -> Result<Self, Error> {
@@ -105,7 +113,8 @@ impl Prompts {
         spawner.essential("ranks of open requests", {
             let (in_flight, view, wanted) = (in_flight.clone(), view.clone(), wanted.clone());
             |stop| async move {
-                stop.run_until_cancelled(follow(in_flight, view, wanted)).await;
+                stop.run_until_cancelled(follow(in_flight, view, filled, wanted))
+                    .await;
                 Ok(())
             }
         });
@@ -248,9 +257,11 @@ fn settings(config: &Config) -> Settings {
 async fn follow(
     in_flight: Arc<InFlight>,
     view: Arc<Cell<FleetView>>,
+    filled: Filled,
     mut settings: watch::Receiver<Settings>,
 ) {
     let mut changes = view.subscribe();
+    let mut gone = BTreeSet::new();
     loop {
         changes.borrow_and_update();
         let live = if settings.borrow_and_update().enabled {
@@ -258,10 +269,37 @@ async fn follow(
         } else {
             Vec::new()
         };
-        in_flight.set_live(&live);
+        set_live(&in_flight, &live, &gone);
+        gone = BTreeSet::new();
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return },
             changed = settings.changed() => if changed.is_err() { return },
+            found = next_gone(&filled) => gone = found,
+        }
+    }
+}
+
+/// Takes over which ranks exist, and that some hold nothing any more of what requests have left there.
+fn set_live(in_flight: &InFlight, live: &[RankKey], gone: &BTreeSet<RankKey>) {
+    if !gone.is_empty() {
+        // Whoever leaves and comes back has none of its requests.
+        let others: Vec<_> = live
+            .iter()
+            .filter(|rank| !gone.contains(*rank))
+            .cloned()
+            .collect();
+        in_flight.set_live(&others);
+    }
+    in_flight.set_live(live);
+}
+
+/// The next ranks that hold nothing any more.
+async fn next_gone(filled: &Filled) -> BTreeSet<RankKey> {
+    loop {
+        sleep(GONE_EVERY).await;
+        let gone = filled.take_gone();
+        if !gone.is_empty() {
+            return gone;
         }
     }
 }
@@ -284,9 +322,33 @@ fn ranks(view: &FleetView) -> Vec<RankKey> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use continuum_fleet::ids::{InstanceId, WorkerKey};
 
     use super::*;
+
+    #[test]
+    fn what_a_rank_read_counts_no_more_once_it_holds_nothing() {
+        let all = Arc::new(InFlight::seeded(1));
+        let [one, other] = [1, 2].map(|instance| RankKey {
+            worker: WorkerKey {
+                namespace: "dynamo".into(),
+                instance: InstanceId::new(instance),
+            },
+            rank: 0,
+        });
+        let live = [one.clone(), other.clone()];
+        set_live(&all, &live, &BTreeSet::new());
+        let now = Millis(1);
+        for rank in &live {
+            all.enter(rank, &[1, 2, 3]).remember(now);
+        }
+        let read = || [&one, &other].map(|rank| all.find(&[1, 2, 3], now).of(rank).read);
+        assert_eq!(read(), [3, 3]);
+        set_live(&all, &live, &[one.clone()].into());
+        assert_eq!(read(), [0, 3]);
+        all.enter(&one, &[1, 2]).remember(now);
+        assert_eq!(read(), [2, 3], "what it reads from then on");
+    }
 
     #[test]
     fn each_reason_is_told_and_counted_under_a_known_word() {

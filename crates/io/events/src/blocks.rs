@@ -4,7 +4,7 @@
 //! transport, so that a repeated event is told from a new one.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -58,6 +58,12 @@ impl Filled {
     #[must_use]
     pub fn misses(&self, rank: &RankKey) -> bool {
         self.intake.misses(rank)
+    }
+
+    /// Ranks that hold nothing any more of what they held before: see [`Intake::take_gone`].
+    #[must_use]
+    pub fn take_gone(&self) -> BTreeSet<RankKey> {
+        self.intake.take_gone()
     }
 
     /// Whether the index has no room for some of a worker's ranks: see [`Intake::is_beyond`].

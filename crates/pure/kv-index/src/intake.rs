@@ -5,7 +5,10 @@
 //! another publisher, empties the rank first. So the index may hold less than a worker does, and never more than the
 //! worker held at the event that was read last.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
 
 use arc_swap::ArcSwap;
 use continuum_fleet::{ids::WorkerKey, view::FleetView};
@@ -17,7 +20,10 @@ pub use self::{
     outcome::{Outcome, Tally},
     unscored::{Unscored, unscored},
 };
-use self::{gate::Gate, standing::Standing};
+use self::{
+    gate::Gate,
+    standing::{Gone, Standing},
+};
 use crate::{Index, RankKey};
 
 mod claim;
@@ -34,14 +40,17 @@ pub struct Intake {
     gate: RwLock<Gate>,
     /// What is asked on the path of requests, which must not wait for a view to be taken over.
     standing: ArcSwap<Standing>,
+    gone: Arc<Gone>,
 }
 
 impl Intake {
     /// Nobody is known yet.
     #[must_use]
     pub fn new(index: Arc<Index>) -> Self {
+        let gone = Arc::default();
         Self {
-            gate: RwLock::new(Gate::new(index)),
+            gate: RwLock::new(Gate::new(index, Arc::clone(&gone))),
+            gone,
             standing: ArcSwap::default(),
         }
     }
@@ -84,6 +93,13 @@ impl Intake {
     #[must_use]
     pub fn is_beyond(&self, worker: &WorkerKey) -> bool {
         self.standing.load().beyond.contains(worker)
+    }
+
+    /// Ranks that hold nothing any more of what they held before, since this was asked last: they say so, or somebody else
+    /// speaks for them now. Waits for nobody.
+    #[must_use]
+    pub fn take_gone(&self) -> BTreeSet<RankKey> {
+        self.gone.take()
     }
 
     /// Applies the payload of one message of a publisher.

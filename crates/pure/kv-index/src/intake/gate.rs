@@ -21,7 +21,7 @@ use continuum_wire::{
 use super::{
     Cursors, Outcome, Tally,
     claim::{Claim, Feeder, claim},
-    standing::Standing,
+    standing::{Gone, Standing},
     unscored,
 };
 use crate::{
@@ -39,6 +39,7 @@ pub(super) struct Gate {
     ranks: BTreeMap<RankKey, Rank>,
     /// Workers with ranks for which there is no room.
     beyond: BTreeSet<WorkerKey>,
+    gone: Arc<Gone>,
     publishers: BTreeMap<PublisherId, Registered>,
     registrations: u64,
     generation: u64,
@@ -83,13 +84,14 @@ pub struct Origin<'a> {
 }
 
 impl Gate {
-    pub(super) const fn new(index: Arc<Index>) -> Self {
+    pub(super) const fn new(index: Arc<Index>, gone: Arc<Gone>) -> Self {
         Self {
             index,
             cursors: MAX_RANKS,
             workers: BTreeMap::new(),
             ranks: BTreeMap::new(),
             beyond: BTreeSet::new(),
+            gone,
             publishers: BTreeMap::new(),
             registrations: 0,
             generation: 0,
@@ -141,6 +143,7 @@ impl Gate {
                 let silenced = |feeder: &Feeder| !self.may_speak(feeder.stream.publisher, &key, source);
                 if feeder.as_ref().is_some_and(silenced) || before.blocks != blocks {
                     self.index.clear(&key);
+                    self.gone.add(&key);
                     feeder = None;
                     misses.store(true, Relaxed);
                 }
@@ -153,6 +156,7 @@ impl Gate {
             };
             self.ranks.insert(key, rank);
         }
+        self.gone.keep(|key| self.ranks.contains_key(key));
         self.admit();
         beyond.len()
     }
@@ -250,6 +254,7 @@ impl Gate {
             Claim::Takes => {
                 if feeder.replace(me).is_some() {
                     self.forget(&key, rank);
+                    self.gone.add(&key);
                 }
             }
             Claim::Echo => {
@@ -325,6 +330,7 @@ impl Gate {
         let named = match &event.data {
             Data::Cleared => {
                 self.index.clear(key);
+                self.gone.add(key);
                 rank.misses.store(false, Relaxed);
                 return tally.count(Outcome::Cleared);
             }

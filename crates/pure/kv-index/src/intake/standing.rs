@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
@@ -24,5 +24,28 @@ pub(super) struct Standing {
 impl Standing {
     pub(super) fn misses(&self, rank: &RankKey) -> bool {
         self.misses.get(rank).is_some_and(|misses| misses.load(Relaxed))
+    }
+}
+
+/// Ranks that hold nothing any more of what they held before, until somebody asks.
+#[derive(Debug, Default)]
+pub(super) struct Gone(Mutex<BTreeSet<RankKey>>);
+
+impl Gone {
+    pub(super) fn add(&self, rank: &RankKey) {
+        self.lock().insert(rank.clone());
+    }
+
+    /// Nobody asks for others, and there may be any number of them.
+    pub(super) fn keep(&self, is_live: impl Fn(&RankKey) -> bool) {
+        self.lock().retain(is_live);
+    }
+
+    pub(super) fn take(&self) -> BTreeSet<RankKey> {
+        std::mem::take(&mut self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<RankKey>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

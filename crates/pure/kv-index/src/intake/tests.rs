@@ -763,3 +763,43 @@ fn beyond_the_cap_of_ranks_whoever_is_there_stays_and_nobody_has_more_than_a_sha
         }
     }
 }
+
+#[test]
+fn ranks_that_hold_nothing_any_more_are_told_once() {
+    let seen = |feeds| {
+        view(
+            [worker(W, Role::Aggregated, Some(card()))],
+            &[(1, feeds), (2, None)],
+        )
+    };
+    let mut f = Fixture::with(&seen(None));
+    let gone = |f: &Fixture| f.intake.take_gone().into_iter().collect::<Vec<_>>();
+    f.tell_all(
+        1,
+        &[
+            event(1, 0, stored(0, &[1])),
+            event(1, 1, stored(0, &[1])),
+            event(3, 1, stored(0, &[1])),
+        ],
+    );
+    assert_eq!(gone(&f), [], "after a hole it holds what it held");
+    f.tell(1, &event(4, 1, Data::Cleared));
+    assert_eq!(gone(&f), [key(W, 1)], "it says so");
+    assert_eq!(gone(&f), [], "once");
+    f.intake.follow(&seen(Some((W, 0))));
+    assert_eq!(gone(&f), [], "the same publisher");
+    f.tell(2, &event(1, 1, stored(0, &[1])));
+    assert_eq!(
+        gone(&f),
+        [key(W, 1)],
+        "another publisher, registered later, speaks for it"
+    );
+    f.intake.follow(&view(
+        [worker(W, Role::Aggregated, Some(card()))],
+        &[(1, None), (2, Some((W, 0)))],
+    ));
+    assert_eq!(gone(&f), [key(W, 0)], "its record names another one");
+    f.tell(2, &event(2, 1, Data::Cleared));
+    f.intake.follow(&FleetView::default());
+    assert_eq!(gone(&f), [], "it left");
+}
