@@ -6,10 +6,11 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use continuum_fleet::{Graphs, ids::Graph, view::FleetView};
-use continuum_messages::{ConfigId, Epoch, Published, push};
+use continuum_messages::{ConfigId, Digest, Epoch, Published, push};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -197,12 +198,13 @@ impl Hub {
         self.feed(key)?.borrow().config.as_ref().map(|config| config.id)
     }
 
-    /// Whether a view that a router has in force is one of the last that it was given.
+    /// How long ago another view took the place of one that a router has; `None` for the newest one, and for one that this
+    /// replica does not know.
     #[must_use]
-    pub fn is_recent(&self, key: &Key, view: &continuum_messages::ViewId) -> bool {
-        self.feed(key)
-            .and_then(|feed| feed.borrow().track.clone())
-            .is_some_and(|track| track.find(view.digest).is_some())
+    pub fn superseded(&self, key: &Key, view: Digest) -> Option<Duration> {
+        let feed = self.feed(key)?;
+        let track = feed.borrow().track.clone()?;
+        track.superseded(view)
     }
 
     /// What routers report.

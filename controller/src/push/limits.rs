@@ -64,6 +64,10 @@ pub const MESSAGE_SPACING: Duration = Duration::from_millis(5);
 /// Views kept, so that a router that resumes gets a difference (16): they share what is equal.
 pub const RECENT_VIEWS: usize = 16;
 
+/// Views before the newest one whose digests are kept with the time at which another one took their place (1,024): the
+/// status tells from it how far behind a router is.
+pub const SUPERSEDED_VIEWS: usize = 1_024;
+
 /// Differences kept beside a view, one for each older view that routers have (4).
 pub const KEPT_DIFFERENCES: usize = 4;
 

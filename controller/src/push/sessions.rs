@@ -32,6 +32,8 @@ pub struct Session {
     pub followed: bool,
     /// The view that it has in force.
     pub view: Option<ViewId>,
+    /// Since when it has said that.
+    pub view_since: Instant,
     /// The config that it has in force.
     pub config: Option<ConfigId>,
     /// Everything that it said last, and when; `None` before its first report.
@@ -117,6 +119,7 @@ impl Place {
                     since: Timestamp::now(),
                     followed: false,
                     view: None,
+                    view_since: Instant::now(),
                     config: None,
                     report: None,
                 },
@@ -148,6 +151,10 @@ impl Place {
                     .report
                     .as_ref()
                     .is_none_or(|(before, _)| !same(before, &report));
+            let content = |view: Option<ViewId>| view.map(|view| view.digest);
+            if content(session.view) != content(view) {
+                session.view_since = Instant::now();
+            }
             session.view = view;
             session.config = config;
             session.report = Some((Arc::new(report), Instant::now()));

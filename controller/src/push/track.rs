@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use continuum_fleet::{Graphs, view::FleetView};
@@ -11,7 +12,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{
     filter::Filter,
-    limits::{KEPT_DIFFERENCES, RECENT_VIEWS},
+    limits::{KEPT_DIFFERENCES, RECENT_VIEWS, SUPERSEDED_VIEWS},
 };
 
 /// A published view, when it was published, and differences to it that sessions share.
@@ -73,6 +74,8 @@ struct Work {
     filter: Filter,
     epoch: Epoch,
     recent: VecDeque<Arc<Version>>,
+    /// What views there were before the newest one, and when the next one took their place; the newest comes last.
+    superseded: VecDeque<(Digest, Instant)>,
 }
 
 impl Track {
@@ -84,6 +87,7 @@ impl Track {
                 filter: Filter::new(graphs),
                 epoch,
                 recent: VecDeque::new(),
+                superseded: VecDeque::new(),
             }),
         }
     }
@@ -112,6 +116,12 @@ impl Track {
             }
         };
         let version = Version::new(next);
+        if let Some(before) = work.recent.back().map(|before| before.digest()) {
+            if work.superseded.len() >= SUPERSEDED_VIEWS {
+                work.superseded.pop_front();
+            }
+            work.superseded.push_back((before, version.at));
+        }
         if work.recent.len() >= RECENT_VIEWS {
             work.recent.pop_front();
         }
@@ -132,6 +142,17 @@ impl Track {
             }
             differs
         });
+    }
+
+    /// How long ago another view took the place of this one; `None` for the newest and for one that is not known.
+    pub(super) fn superseded(&self, digest: Digest) -> Option<Duration> {
+        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        if work.recent.back().is_some_and(|newest| newest.digest() == digest) {
+            return None;
+        }
+        let mut before = work.superseded.iter().rev();
+        let (_, at) = before.find(|(of, _)| *of == digest)?;
+        Some(at.elapsed())
     }
 
     /// A view that a router has, if it is one of the last.

@@ -132,8 +132,10 @@ pub struct Router {
     pub config: Option<ConfigId>,
     /// Content of the view that it has in force.
     pub view: Option<Digest>,
-    /// How long ago that view was known to be current.
+    /// How long ago that view was known to be current, by the replica that the router follows.
     pub view_age: Duration,
+    /// How long ago this replica had another view instead of that one.
+    pub behind: Duration,
     /// Everything else that it said; `None` before its first report.
     pub report: Option<push::Report>,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A view that was current this long ago is current: longer than any delta takes, shorter than anybody waits.
+/// A view that was current this long ago (10 s) is current: longer than any delta takes, shorter than anybody waits.
 pub const VIEW_MAX_AGE: Duration = Duration::from_secs(10);
 
 /// Counts alone are written at most this often: a fleet that scales must not make a write of every worker.

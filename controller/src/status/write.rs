@@ -28,7 +28,7 @@ use crate::{
     certs::{Serving, Trouble},
     fleet::{Fleets, state_of},
     leader::while_leading,
-    push::{Hub, Key},
+    push::{Hub, Key, Session},
     routerconfig::{
         MANAGER, Metrics, build,
         memory::{Entry, Memory},
@@ -241,7 +241,20 @@ impl Writer {
                 validate::Fleet::None => Fleet::Off,
             },
         };
+        let newest = match &fleet {
+            Fleet::Pushed { view, .. } => *view,
+            Fleet::NotWatched | Fleet::Off | Fleet::Local { .. } => None,
+        };
+        // Of a view that this replica never had, only the router tells since when it is there.
+        let behind = |session: &Session| match session.view {
+            Some(view) if Some(view.digest) != newest => {
+                let superseded = self.hub.superseded(key, view.digest);
+                superseded.unwrap_or_else(|| session.view_since.elapsed())
+            }
+            Some(_) | None => Duration::ZERO,
+        };
         let routers = self.hub.sessions().of(key).into_iter().map(|session| {
+            let behind = behind(&session);
             let (report, at) = match session.report {
                 Some((report, at)) => (Some(report), Some(at)),
                 None => (None, None),
@@ -253,6 +266,7 @@ impl Writer {
                 view: session.view.map(|view| view.digest),
                 view_age: Duration::from_millis(told)
                     .saturating_add(at.map_or(Duration::ZERO, |at| at.elapsed())),
+                behind,
                 report: report.map(|report| (*report).clone()),
             }
         });

@@ -232,3 +232,43 @@ async fn a_router_that_reads_its_fleet_itself_gets_its_config_alone() {
     rig.config("local", source, &["prod"]);
     assert_eq!(router.view().await.view, fleet(&[("prod", 1)]));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_view_was_replaced_by_and_when_is_kept() {
+    use continuum_controller::push::{Hub, Metrics};
+
+    let metrics = Metrics::register(&prometheus::Registry::new()).unwrap();
+    let hub = Hub::new(
+        "controller-0",
+        continuum_messages::Epoch::from_raw([1; 16]),
+        metrics,
+    );
+    let (source, chat) = (hub.add_source(), key("ns", "chat"));
+    let graphs = continuum_fleet::Graphs::new(
+        [continuum_fleet::ids::Graph::from("prod")],
+        continuum_fleet::NamespaceMatch::Generation,
+    );
+    let fleet_of = continuum_controller::push::Fleet {
+        source,
+        graphs,
+        origins: [].into(),
+    };
+    hub.set_fleet(&chat, Some(fleet_of));
+    hub.set_config(&chat, 1, "first");
+    let show = |workers| {
+        hub.set_view(source, &fleet(&[("prod", workers)]));
+        hub.published(&chat).unwrap().id.digest
+    };
+    let secs = |of: u64| tokio::time::advance(std::time::Duration::from_secs(of));
+    let since = |digest| hub.superseded(&chat, digest).map(|since| since.as_secs());
+    let (one, two) = (show(1), show(2));
+    secs(7).await;
+    let three = show(3);
+    secs(5).await;
+    assert_eq!((since(one), since(two), since(three)), (Some(12), Some(5), None));
+    assert_eq!(since(continuum_messages::Digest::of(b"of another replica")), None);
+    // Back to what there was: it is the newest, and then it was replaced just now.
+    assert_eq!((show(1), since(one)), (one, None));
+    show(4);
+    assert_eq!((since(one), since(three)), (Some(0), Some(0)));
+}

@@ -88,9 +88,12 @@ impl Facts {
 
     pub(super) fn view_is_current(&self, router: &Router) -> bool {
         match &self.fleet {
-            Fleet::Pushed { view, .. } => {
-                // Being one change behind is how a fleet that moves looks; only time tells a router that hangs.
-                router.view.is_some() && (router.view == *view || router.view_age <= VIEW_MAX_AGE)
+            Fleet::Pushed { view, source, .. } => {
+                // Being one change behind is how a fleet that moves looks; only time tells a router that hangs. Nor does
+                // it help to be at one with a replica that hangs: while this one is connected, it knows better.
+                let behind = source.connected && router.behind > VIEW_MAX_AGE;
+                let follows = !behind && router.view_age <= VIEW_MAX_AGE;
+                router.view.is_some() && (router.view == *view || follows)
             }
             Fleet::NotWatched | Fleet::Off | Fleet::Local { .. } => true,
         }

@@ -42,6 +42,7 @@ fn router(pod: &str) -> Router {
         config: Some(config()),
         view: Some(Digest::of(b"view")),
         view_age: Duration::ZERO,
+        behind: Duration::ZERO,
         report: Some(push::Report {
             ready: true,
             pools: vec![push::Pool {
@@ -288,6 +289,22 @@ const CASES: &[(Reason, Change)] = &[
     (Reason::ViewPending, |facts| {
         facts.routers[1].view = Some(Digest::of(b"old"));
         facts.routers[1].view_age = Duration::from_secs(11);
+    }),
+    // Confirmed by the replica that it follows, which does not see what this one does.
+    (Reason::ViewPending, |facts| {
+        facts.routers[1].view = Some(Digest::of(b"old"));
+        facts.routers[1].behind = Duration::from_secs(11);
+    }),
+    (Reason::UpToDate, |facts| {
+        facts.routers[1].view = Some(Digest::of(b"old"));
+        facts.routers[1].behind = Duration::from_secs(9);
+        facts.routers[1].view_age = Duration::from_secs(9);
+    }),
+    // This replica sees nothing itself.
+    (Reason::UpToDate, |facts| {
+        facts.routers[1].view = Some(Digest::of(b"newer"));
+        facts.routers[1].behind = Duration::from_secs(11);
+        source_of(facts).connected = false;
     }),
     (Reason::RouterNotReady, |facts| report(facts).ready = false),
     (Reason::Reachable, |_| ()),

@@ -37,7 +37,8 @@ pub const REPORT_SPACING: Duration = Duration::from_millis(25);
 /// Shortest and longest interval of heartbeats that a controller may ask for.
 pub const HEARTBEAT_INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
-/// For how long a controller may announce a newer view than this router has before the router asks for it.
+/// For how long a controller may announce a newer view than this router has before the router asks for it, or an older
+/// configuration than another controller before that one is followed.
 pub const CATCH_UP: Duration = Duration::from_secs(2);
 
 /// For how long no controller is followed before the log says so: sessions are renewed now and then, and an operator is

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use crate::{
-    limits::HEARTBEAT_TIMEOUT,
+    limits::{CATCH_UP, HEARTBEAT_TIMEOUT},
     status::{Session, SessionState},
 };
 
@@ -17,6 +17,10 @@ pub(crate) struct Peer {
     pub(crate) leader: bool,
     /// It has a view.
     pub(crate) has_view: bool,
+    /// Generation of the newest configuration that it announces.
+    pub(crate) config: Option<i64>,
+    /// Since when another one announces a newer one.
+    pub(crate) outdated: Option<Instant>,
     /// What the views of this session are of, as it told last.
     pub(crate) origins: Arc<[String]>,
     /// When it spoke last; `None` while the session is not up.
@@ -31,6 +35,8 @@ impl Peer {
             replica: String::new(),
             leader: false,
             has_view: false,
+            config: None,
+            outdated: None,
             origins: Arc::default(),
             heard: None,
             tie,
@@ -50,8 +56,18 @@ impl Peer {
     }
 }
 
+/// Notes who announces an older configuration than another one that speaks.
+pub(crate) fn compare(peers: &mut [&mut Peer], now: Instant) {
+    let speaking = peers.iter().filter(|peer| peer.state(now) == SessionState::Up);
+    let newest = speaking.filter_map(|peer| peer.config).max();
+    for peer in peers {
+        peer.outdated = (peer.config < newest).then(|| peer.outdated.unwrap_or(now));
+    }
+}
+
 /// Whom to follow: the present one while it speaks, else one that speaks; before all others one that has a view where
-/// views are wanted. While nobody speaks the present one stays, as long as its session is up.
+/// views are wanted, then one that is not left behind by the configuration of another: replicas learn of a change one
+/// after the other, and one that hangs never does. While nobody speaks the present one stays, as long as its session is up.
 pub(crate) fn choose(
     peers: &BTreeMap<SocketAddr, Peer>,
     present: Option<SocketAddr>,
@@ -61,10 +77,13 @@ pub(crate) fn choose(
     let rank = |(address, peer): (&SocketAddr, &Peer)| {
         let speaks = peer.state(now) == SessionState::Up;
         let useful = peer.has_view || !views;
+        let outdated = |since: Instant| now.saturating_duration_since(since) >= CATCH_UP;
+        let current = !peer.outdated.is_some_and(outdated);
         peer.heard.map(|_up| {
             (
                 speaks,
                 speaks && useful,
+                speaks && current,
                 present == Some(*address),
                 peer.tie,
                 *address,
@@ -178,5 +197,44 @@ mod tests {
                 "{rows:?} {present:?} {views}"
             );
         }
+    }
+
+    #[test]
+    fn one_that_never_sees_a_newer_configuration_is_left() {
+        let begun = Instant::now();
+        let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        let (hangs, sees) = (address(1), address(2));
+        let mut peers = BTreeMap::from([(hangs, Peer::new(9)), (sees, Peer::new(1))]);
+        // Who announces which, when, and who is followed then.
+        let table = [
+            (0, 7, 7, hangs),
+            (500, 7, 8, hangs),
+            // In time.
+            (2_000, 8, 8, hangs),
+            (3_000, 8, 9, hangs),
+            (4_900, 8, 9, hangs),
+            (5_000, 8, 9, sees),
+            // It is back, and nobody returns for that.
+            (6_000, 9, 9, sees),
+        ];
+        let mut followed = None;
+        for (ms, first, second, expected) in table {
+            let now = begun + Duration::from_millis(ms);
+            for (at, generation) in [(hangs, first), (sees, second)] {
+                let peer = peers.get_mut(&at).unwrap();
+                (peer.heard, peer.config, peer.has_view) = (Some(now), Some(generation), true);
+            }
+            compare(&mut peers.values_mut().collect::<Vec<_>>(), now);
+            for views in [false, true] {
+                assert_eq!(choose(&peers, followed, views, now), Some(expected), "at {ms}");
+            }
+            followed = Some(expected);
+        }
+        // One that is silent is not waited for.
+        let now = begun + Duration::from_secs(10);
+        let peer = peers.get_mut(&hangs).unwrap();
+        (peer.heard, peer.config) = (Some(now), Some(8));
+        compare(&mut peers.values_mut().collect::<Vec<_>>(), now);
+        assert_eq!(choose(&peers, followed, true, now), Some(hangs));
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     error::{Error, cut},
     limits::CATCH_UP,
     metrics::Kind,
+    peers::compare,
     session::Event,
     view::Update,
 };
@@ -31,6 +32,7 @@ impl Hub {
                 peer.replica = cut(&welcome.replica);
                 peer.leader = welcome.leader;
                 peer.has_view = false;
+                (peer.config, peer.outdated) = (None, None);
                 peer.origins = Arc::default();
                 tracing::info!(
                     replica = peer.replica,
@@ -83,7 +85,10 @@ impl Hub {
         if let Some((peer, _)) = self.peers.get_mut(&address) {
             peer.leader = heartbeat.leader;
             peer.has_view = announced.is_some();
+            peer.config = heartbeat.config.as_ref().map(|id| id.generation);
         }
+        let mut peers: Vec<_> = self.peers.values_mut().map(|(peer, _)| peer).collect();
+        compare(&mut peers, Instant::now());
         if self.followed != Some(address) || !self.wants_views() {
             return;
         }
