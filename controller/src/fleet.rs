@@ -14,7 +14,7 @@ use continuum_config::{
     model::{Discovery as Wanted, DiscoveryLimits, DiscoverySource, Dynamo},
 };
 use continuum_discovery::{Discovery, Status, k8s::Credentials};
-use continuum_fleet::{Graphs, ids::Graph, view::FleetView};
+use continuum_fleet::{Graphs, Refused, ids::Graph, view::FleetView};
 use continuum_messages::push::SourceState;
 use continuum_runtime::{cell::Cell, tasks::Tasks};
 use prometheus::Registry;
@@ -69,14 +69,18 @@ impl Fleets {
         self.changed.subscribe()
     }
 
-    /// How the source of a `RouterConfig` fares.
+    /// How the source of a `RouterConfig` fares for it, and what is kept out of the source's view.
     #[must_use]
-    pub fn status_of(&self, key: &Key) -> Option<Arc<Status>> {
-        let source = self
-            .sources
-            .iter()
-            .find(|source| source.users.contains_key(key))?;
-        Some(source.status.load())
+    pub fn source_of(&self, key: &Key) -> Option<(SourceState, Refused)> {
+        let mut sources = self.sources.iter();
+        let (source, names) = sources.find_map(|source| Some((source, source.users.get(key)?)))?;
+        let status = source.status.load();
+        let listed = |name: &String| status.looked_for.iter().any(|graph| graph.as_str() == name);
+        let state = SourceState {
+            synced: names.iter().all(listed),
+            ..state_of(&status)
+        };
+        Some((state, status.refused.clone()))
     }
 
     /// From now on `key` is shown this fleet; `None`: its routers read theirs themselves.
@@ -245,7 +249,8 @@ impl Publisher {
             states.borrow_and_update();
             let status = self.status.load();
             self.shown.update(&status);
-            self.hub.set_source_state(self.id, state_of(&status));
+            let listed = status.looked_for.as_slice().into();
+            self.hub.set_source(self.id, state_of(&status), Some(listed));
             // Before the first full list there is nothing that a router should take for the fleet.
             if status.first_sync {
                 self.hub.set_view(self.id, &self.fleet.load());
@@ -260,7 +265,7 @@ impl Publisher {
     }
 }
 
-pub(crate) fn state_of(status: &Status) -> SourceState {
+fn state_of(status: &Status) -> SourceState {
     SourceState {
         kind: status
             .source

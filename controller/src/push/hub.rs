@@ -76,6 +76,8 @@ struct Slot {
 struct Source {
     view: Option<FleetView>,
     state: Option<Arc<push::SourceState>>,
+    /// What its last full list looked for, where that is told.
+    listed: Option<Arc<[Graph]>>,
     /// By names and matching rule; a track lives as long as a feed has it.
     tracks: BTreeMap<(Vec<Graph>, &'static str), Weak<Track>>,
 }
@@ -165,17 +167,23 @@ impl Hub {
         }
     }
 
-    /// What a source is doing.
+    /// What a source is doing, for all that see it.
     pub fn set_source_state(&self, id: SourceId, state: push::SourceState) {
+        self.set_source(id, state, None);
+    }
+
+    /// What a source is doing, and which Dynamo namespaces its last full list looked for: it is synced for those who see
+    /// none but these, whoever else has just come to it.
+    pub fn set_source(&self, id: SourceId, state: push::SourceState, listed: Option<Arc<[Graph]>>) {
         let state = Arc::new(state);
         let mut inner = self.lock();
         let Some(source) = inner.sources.get_mut(&id) else {
             return;
         };
         for track in source.live_tracks() {
-            track.source(&state);
+            track.source(&state, listed.as_deref());
         }
-        source.state = Some(state);
+        (source.state, source.listed) = (Some(state), listed);
     }
 
     /// Whether this replica leads; told to routers, decides nothing here.
@@ -269,7 +277,7 @@ impl Source {
         }
         let track = Arc::new(Track::new(graphs.clone(), Arc::clone(&fleet.origins), epoch));
         if let Some(state) = &self.state {
-            track.source(state);
+            track.source(state, self.listed.as_deref());
         }
         if let Some(view) = &self.view {
             track.view(view);

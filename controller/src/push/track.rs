@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use continuum_fleet::{Graphs, view::FleetView};
+use continuum_fleet::{Graphs, ids::Graph, view::FleetView};
 use continuum_messages::{Digest, Epoch, Published, push};
 use tokio::{sync::watch, time::Instant};
 
@@ -65,6 +65,7 @@ pub(super) struct Seen {
 #[derive(Debug)]
 pub(super) struct Track {
     seen: watch::Sender<Seen>,
+    names: Vec<Graph>,
     origins: Arc<[String]>,
     work: Mutex<Work>,
 }
@@ -82,6 +83,7 @@ impl Track {
     pub(super) fn new(graphs: Graphs, origins: Arc<[String]>, epoch: Epoch) -> Self {
         Self {
             seen: watch::Sender::default(),
+            names: graphs.names().to_vec(),
             origins,
             work: Mutex::new(Work {
                 filter: Filter::new(graphs),
@@ -129,9 +131,14 @@ impl Track {
         self.seen.send_modify(|seen| seen.newest = Some(version));
     }
 
-    /// What the source is doing; routers are told what its views are of together with it.
-    pub(super) fn source(&self, state: &push::SourceState) {
+    /// What the source is doing; routers are told what its views are of together with it. With `listed` it is synced as far
+    /// as its last full list looked for these namespaces.
+    pub(super) fn source(&self, state: &push::SourceState, listed: Option<&[Graph]>) {
+        let synced = listed.map_or(state.synced, |listed| {
+            self.names.iter().all(|name| listed.contains(name))
+        });
         let state = push::SourceState {
+            synced,
             origins: self.origins.to_vec(),
             ..state.clone()
         };

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     certs::{Serving, Trouble},
-    fleet::{Fleets, state_of},
+    fleet::Fleets,
     leader::while_leading,
     push::{Hub, Key, Session},
     routerconfig::{
@@ -304,18 +304,16 @@ impl Writer {
 
     async fn pushed(&self, key: &Key) -> Fleet {
         let published = self.hub.published(key);
-        let status = self.fleets.lock().await.status_of(key);
+        let source = self.fleets.lock().await.source_of(key);
+        let (source, refused) = source.unwrap_or_default();
         Fleet::Pushed {
-            source: status.as_deref().map(state_of).unwrap_or_default(),
+            source,
             view: published.as_ref().map(|published| published.id.digest),
             counts: published
                 .as_ref()
                 .map(|published| counts(&published.view))
                 .unwrap_or_default(),
-            refused: status
-                .as_deref()
-                .map(|status| status.refused.clone())
-                .unwrap_or_default(),
+            refused,
         }
     }
 }

@@ -238,11 +238,7 @@ async fn what_a_view_was_replaced_by_and_when_is_kept() {
     use continuum_controller::push::{Hub, Metrics};
 
     let metrics = Metrics::register(&prometheus::Registry::new()).unwrap();
-    let hub = Hub::new(
-        "controller-0",
-        continuum_messages::Epoch::from_raw([1; 16]),
-        metrics,
-    );
+    let hub = Hub::new("controller-0", Epoch::from_raw([1; 16]), metrics);
     let (source, chat) = (hub.add_source(), key("ns", "chat"));
     let graphs = continuum_fleet::Graphs::new(
         [continuum_fleet::ids::Graph::from("prod")],
@@ -259,7 +255,7 @@ async fn what_a_view_was_replaced_by_and_when_is_kept() {
         hub.set_view(source, &fleet(&[("prod", workers)]));
         hub.published(&chat).unwrap().id.digest
     };
-    let secs = |of: u64| tokio::time::advance(std::time::Duration::from_secs(of));
+    let secs = |of: u64| tokio::time::advance(Duration::from_secs(of));
     let since = |digest| hub.superseded(&chat, digest).map(|since| since.as_secs());
     let (one, two) = (show(1), show(2));
     secs(7).await;
@@ -271,4 +267,38 @@ async fn what_a_view_was_replaced_by_and_when_is_kept() {
     assert_eq!((show(1), since(one)), (one, None));
     show(4);
     assert_eq!((since(one), since(three)), (Some(0), Some(0)));
+}
+
+#[tokio::test]
+async fn who_comes_to_a_source_makes_it_no_less_synced_for_the_others() {
+    let rig = Rig::start().await;
+    let source = rig.hub.add_source();
+    let tell = |listed: &[&str]| {
+        let listed: Vec<_> = listed
+            .iter()
+            .map(|name| continuum_fleet::ids::Graph::from(*name))
+            .collect();
+        let state = push::SourceState {
+            kind: "kubernetes".to_owned(),
+            connected: true,
+            // For one of all at least.
+            synced: false,
+            ..push::SourceState::default()
+        };
+        rig.hub.set_source(source, state, Some(listed.into()));
+    };
+    tell(&["prod"]);
+    rig.hub.set_view(source, &fleet(&[("prod", 3)]));
+    rig.config("chat", source, &["prod"]);
+    rig.config("both", source, &["prod", "dev"]);
+    let (mut chat, mut both) = (rig.router("ns/chat/a").await, rig.router("ns/both/b").await);
+    chat.view().await;
+    both.view().await;
+    assert!(chat.sources[0].synced && !both.sources[0].synced);
+    tell(&["dev", "prod"]);
+    rig.hub.set_view(source, &fleet(&[("prod", 4), ("dev", 1)]));
+    chat.view().await;
+    both.view().await;
+    assert_eq!((chat.sources.len(), both.sources.len()), (1, 2));
+    assert!(both.sources[1].synced);
 }

@@ -61,6 +61,12 @@ impl SharedFeed {
         }
     }
 
+    /// As [`Feed::retain`], off the async threads: a list may be being taken over.
+    pub(crate) async fn retain(&self, namespaces: Vec<Graph>) {
+        let this = self.clone();
+        let _lost = tokio::task::spawn_blocking(move || this.lock().retain(namespaces)).await;
+    }
+
     /// Waits for a list that is being taken over, off the async threads.
     pub(crate) async fn settled(&self) {
         let this = self.clone();

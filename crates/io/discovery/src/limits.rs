@@ -66,6 +66,10 @@ pub const WATCH_LENGTH_SLACK: Duration = Duration::from_secs(2);
 /// for a slow end.
 pub const WATCH_IDLE: Duration = Duration::from_secs(320);
 
+/// For how long more Dynamo namespaces are waited for before a source lists them (500 ms): who adds them one by one, or
+/// over and over, makes one list of many, and the others go on seeing changes meanwhile.
+pub const NAMES_PAUSE: Duration = Duration::from_millis(500);
+
 /// Changes applied before a view is published although more are queued: bounds how late a view can be, and how long
 /// a thread that also carries streams is busy with it.
 pub const COALESCED_CHANGES: usize = 512;

@@ -2,17 +2,19 @@
 
 use std::{future::Future, pin::pin, sync::Arc, task::Poll, time::Duration};
 
+use continuum_fleet::ids::Graph;
 use continuum_runtime::{backoff::Backoff, cell::Cell, said::Said};
 use tokio::{
+    sync::watch,
     task::spawn_blocking,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     error::{Error, ErrorKind},
     feed::SharedFeed,
-    limits::{COALESCED_CHANGES, SAID, SEED_TIMEOUT, WATCH_LENGTH},
+    limits::{COALESCED_CHANGES, NAMES_PAUSE, SAID, SEED_TIMEOUT, WATCH_LENGTH},
     metrics::Metrics,
     source::{Over, Source, SourceKind, Watch},
     status::Status,
@@ -25,6 +27,8 @@ pub(crate) struct Outlet {
     pub(crate) feed: SharedFeed,
     pub(crate) status: Arc<Cell<Status>>,
     pub(crate) metrics: Metrics,
+    /// The Dynamo namespaces that are wanted: moves when a list has to look for more.
+    pub(crate) names: watch::Receiver<Vec<Graph>>,
 }
 
 /// How a session ended.
@@ -49,7 +53,7 @@ impl End {
 /// Runs passes until `stop`. A pass that cannot begin or ends leaves the last view in place.
 pub(crate) async fn drive<S: Source>(
     mut source: S,
-    outlet: Outlet,
+    mut outlet: Outlet,
     mut backoff: Backoff,
     stop: CancellationToken,
 ) {
@@ -58,12 +62,15 @@ pub(crate) async fn drive<S: Source>(
         let end = tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            end = pass(&mut source, &outlet, &mut backoff, &mut said, &stop) => end,
+            end = pass(&mut source, &mut outlet, &mut backoff, &mut said, &stop) => end,
         };
         if !end.keeps_connection() {
             outlet.status.update(|status| status.connected = false);
         }
-        let delay = backoff.delay();
+        let delay = match end {
+            End::Planned(Over::Names) => Duration::ZERO,
+            End::Planned(Over::Turn | Over::Widen) | End::Failed(_) | End::Relist => backoff.delay(),
+        };
         report(&end, delay, &outlet, &mut said);
         tokio::select! {
             biased;
@@ -77,12 +84,14 @@ pub(crate) async fn drive<S: Source>(
 /// One pass, from connecting to the end of its watch.
 async fn pass<S: Source>(
     source: &mut S,
-    outlet: &Outlet,
+    outlet: &mut Outlet,
     backoff: &mut Backoff,
     said: &mut Said<ErrorKind>,
     stop: &CancellationToken,
 ) -> End {
     outlet.status.update(|status| status.passes += 1);
+    let names = outlet.names.borrow_and_update().clone();
+    source.look_for(&names);
     let began = Instant::now();
     let (seed, watch) = match timeout(SEED_TIMEOUT, source.open()).await {
         Ok(Ok(opened)) => opened,
@@ -108,7 +117,10 @@ async fn pass<S: Source>(
     outlet.metrics.resynced(outlet.kind, up - began);
     outlet.status.update(|status| {
         status.connected = true;
-        status.synced = true;
+        // Some may have gone meanwhile, and others have come.
+        let listed = |name: &&Graph| names.contains(name);
+        status.looked_for = status.namespaces.iter().filter(listed).cloned().collect();
+        status.synced = status.looked_for.len() == status.namespaces.len();
         status.first_sync = true;
         status.stale = false;
         status.last_error = None;
@@ -124,8 +136,10 @@ async fn pass<S: Source>(
         tracing::info!(source, records, took_ms, "discovery is in sync");
     }
     let end = follow(watch, outlet, up + backoff.max()).await;
-    // Sessions that end by plan are sound, however long failures may wait.
-    backoff.session_ended_after(up.elapsed(), backoff.max().min(WATCH_LENGTH));
+    if !matches!(end, End::Planned(Over::Names)) {
+        // Sessions that end by plan are sound, however long failures may wait.
+        backoff.session_ended_after(up.elapsed(), backoff.max().min(WATCH_LENGTH));
+    }
     said.clear();
     end
 }
@@ -134,10 +148,21 @@ async fn pass<S: Source>(
 ///
 /// Not before `may_relist` is the list read again for a cap's sake: a fleet that stays at its cap must not be
 /// listed over and over.
-async fn follow(mut watch: impl Watch, outlet: &Outlet, may_relist: Instant) -> End {
+async fn follow(mut watch: impl Watch, outlet: &mut Outlet, may_relist: Instant) -> End {
     let feed = &outlet.feed;
+    let mut names_at: Option<Instant> = None;
     loop {
-        let mut batch = match watch.next().await {
+        let next = tokio::select! {
+            next = watch.next() => next,
+            () = renamed(&mut outlet.names), if names_at.is_none() => {
+                names_at = Some(Instant::now() + NAMES_PAUSE);
+                continue;
+            }
+            () = sleep_until(names_at.unwrap_or_else(Instant::now)), if names_at.is_some() => {
+                return End::Planned(Over::Names);
+            }
+        };
+        let mut batch = match next {
             Ok(batch) => batch,
             Err(error) => return End::Failed(error),
         };
@@ -176,6 +201,14 @@ async fn follow(mut watch: impl Watch, outlet: &Outlet, may_relist: Instant) -> 
     }
 }
 
+/// Other Dynamo namespaces are wanted.
+async fn renamed(names: &mut watch::Receiver<Vec<Graph>>) {
+    if names.changed().await.is_err() {
+        // Who could want others is gone.
+        std::future::pending::<()>().await;
+    }
+}
+
 fn report(end: &End, delay: Duration, outlet: &Outlet, said: &mut Said<ErrorKind>) {
     let retry_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
     let source = outlet.kind.as_str();
@@ -189,6 +222,9 @@ fn report(end: &End, delay: Duration, outlet: &Outlet, said: &mut Said<ErrorKind
                 retry_ms,
                 "the fleet needs more to be watched, listing anew"
             );
+        }
+        End::Planned(Over::Names) => {
+            tracing::debug!(source, "more Dynamo namespaces are wanted, listing anew");
         }
         End::Relist => tracing::info!(
             source,

@@ -112,6 +112,25 @@ impl Settings {
         })
     }
 
+    /// Whether nothing but the Dynamo namespaces differs, of a source that can be told of others while it is watched.
+    pub(crate) fn differs_by_names_alone(&self, other: &Self) -> bool {
+        let nameless = |of: &Self| {
+            let mut of = Self {
+                namespaces: Vec::new(),
+                ..of.clone()
+            };
+            if let Place::KubernetesPods { fleet, .. } = &mut of.place {
+                fleet.namespaces.clear();
+            }
+            of
+        };
+        let told = match &self.place {
+            Place::Kubernetes { .. } | Place::KubernetesPods { .. } => true,
+            Place::Etcd { .. } | Place::File { .. } | Place::Controller { .. } => false,
+        };
+        told && nameless(self) == nameless(other)
+    }
+
     pub(crate) const fn kind(&self) -> SourceKind {
         match &self.place {
             Place::Etcd { .. } => SourceKind::Etcd,

@@ -4,7 +4,7 @@
 
 use std::future::Future;
 
-use continuum_fleet::{Change, Notes, Refused};
+use continuum_fleet::{Change, Notes, Refused, ids::Graph};
 
 use crate::error::Error;
 
@@ -108,6 +108,8 @@ pub enum Over {
     Turn,
     /// More has to be listed and watched than before.
     Widen,
+    /// Other Dynamo namespaces are wanted.
+    Names,
 }
 
 /// Records that a source could not hand over. Counted, never fatal.
@@ -123,6 +125,10 @@ pub struct Lost {
 pub trait Source: Send {
     /// The changes after a list.
     type Watch: Watch;
+
+    /// What the next pass has to look for. Told to the Kubernetes sources before each one; nothing to do for a source that
+    /// reads the records of all Dynamo namespaces anyhow.
+    fn look_for(&mut self, _namespaces: &[Graph]) {}
 
     /// Begins a pass: connects, lists everything, opens the watch without a gap after the list.
     fn open(&mut self) -> impl Future<Output = Result<(Seed, Self::Watch), Error>> + Send;

@@ -23,8 +23,10 @@ pub struct Status {
     pub namespaces: Vec<Graph>,
     /// A session is up: the list is complete and the watch stands.
     pub connected: bool,
-    /// The present watcher has finished its first full list.
+    /// The present watcher has finished a full list that looked for every configured namespace.
     pub synced: bool,
+    /// The configured namespaces that its last full list looked for.
+    pub looked_for: Vec<Graph>,
     /// Some watcher of this process has finished its first full list.
     pub first_sync: bool,
     /// The view was kept by an earlier process and no full list has replaced it yet.

@@ -144,6 +144,8 @@ struct Running {
     feed: Option<SharedFeed>,
     /// `None` for a source that this build cannot read.
     task: Option<Task>,
+    /// The Dynamo namespaces that the watcher looks for.
+    names: watch::Sender<Vec<Graph>>,
 }
 
 impl Supervisor {
@@ -184,6 +186,13 @@ impl Supervisor {
                 starts: true,
             },
             (Some(running), Some(wanted)) if running.settings == *wanted => return,
+            (Some(running), Some(wanted))
+                if running.settings.differs_by_names_alone(wanted)
+                    && plan(&running.config, &config).watcher.is_some_and(keeps_others) =>
+            {
+                self.rename(config, wanted.clone()).await;
+                return;
+            }
             (Some(running), _) => {
                 // Two spellings of one setting differ here and mean the same to the plan.
                 plan(&running.config, &config).watcher.unwrap_or(WatcherSwap {
@@ -231,9 +240,11 @@ impl Supervisor {
             status.namespaces.clone_from(&settings.namespaces);
             status.connected = false;
             status.synced = false;
+            status.looked_for.clear();
             status.last_error = None;
             status.restarts += u64::from(!first);
         });
+        let (names, looked_for) = watch::channel(settings.namespaces.clone());
         let (feed, task) = match (&settings.place, &self.pushed) {
             (Place::Controller { origins, .. }, Some(pushed)) => {
                 let cleared = swap.view == ViewOf::Cleared;
@@ -251,7 +262,7 @@ impl Supervisor {
                 _,
             ) => {
                 let feed = self.feed(&settings, feed, swap.view).await;
-                let task = self.start(&settings, &feed);
+                let task = self.start(&settings, &feed, looked_for);
                 (Some(feed), task)
             }
         };
@@ -260,7 +271,42 @@ impl Supervisor {
             settings,
             feed,
             task,
+            names,
         });
+    }
+
+    /// Other Dynamo namespaces of the same source: its watch goes on, and for those that stay nothing changes.
+    async fn rename(&mut self, config: Arc<Config>, settings: Settings) {
+        let Some(running) = &mut self.running else { return };
+        let Some(feed) = &running.feed else { return };
+        let keep = keep_of(&settings);
+        let come = settings
+            .namespaces
+            .iter()
+            .any(|name| !running.settings.namespaces.contains(name));
+        // What is kept on disk is filled by a list.
+        let list = come || keep.is_some();
+        feed.retain(settings.namespaces.clone()).await;
+        feed.lock().set_mirror(keep.map(Mirror::new));
+        self.status.update(|status| {
+            status.namespaces.clone_from(&settings.namespaces);
+            status
+                .looked_for
+                .retain(|name| settings.namespaces.contains(name));
+            status.synced &= !come;
+        });
+        running.names.send_if_modified(|names| {
+            names.clone_from(&settings.namespaces);
+            list
+        });
+        tracing::info!(
+            source = settings.kind().as_str(),
+            reason = Reason::Namespaces.as_str(),
+            list,
+            "discovery goes on with other Dynamo namespaces"
+        );
+        running.config = config;
+        running.settings = settings;
     }
 
     async fn stop(&mut self) -> Option<SharedFeed> {
@@ -294,10 +340,7 @@ impl Supervisor {
 
     /// The feed of the next watcher: the one before, or a new one.
     async fn feed(&self, settings: &Settings, before: Option<SharedFeed>, view: ViewOf) -> SharedFeed {
-        let keep = settings.state_dir.clone().map(|dir| Keep {
-            dir,
-            scope: settings.scope(),
-        });
+        let keep = keep_of(settings);
         let mirror = keep.clone().map(Mirror::new);
         let new = || {
             SharedFeed::new(
@@ -346,12 +389,18 @@ impl Supervisor {
         );
     }
 
-    fn start(&self, settings: &Settings, feed: &SharedFeed) -> Option<Task> {
+    fn start(
+        &self,
+        settings: &Settings,
+        feed: &SharedFeed,
+        names: watch::Receiver<Vec<Graph>>,
+    ) -> Option<Task> {
         let outlet = Outlet {
             kind: settings.kind(),
             feed: feed.clone(),
             status: Arc::clone(&self.status),
             metrics: self.metrics.clone(),
+            names,
         };
         let (initial, max) = settings.backoff;
         let backoff = Backoff::new(initial, max);
@@ -436,6 +485,19 @@ impl Supervisor {
         self.status.update(|status| status.last_error = Some(error));
         None
     }
+}
+
+/// Whether namespaces that stay go on.
+fn keeps_others(swap: WatcherSwap) -> bool {
+    matches!(swap.view, ViewOf::Pruned(_))
+}
+
+fn keep_of(settings: &Settings) -> Option<Keep> {
+    let dir = settings.state_dir.clone()?;
+    Some(Keep {
+        dir,
+        scope: settings.scope(),
+    })
 }
 
 /// The end of a watcher, which has none by itself.

@@ -66,6 +66,7 @@ pub(crate) fn outlet() -> (Outlet, Arc<Cell<FleetView>>, Registry) {
             feed,
             status,
             metrics,
+            names: tokio::sync::watch::channel(vec![Graph::from("dynamo")]).1,
         },
         fleet,
         registry,

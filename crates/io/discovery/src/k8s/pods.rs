@@ -1,8 +1,11 @@
 //! The source `kubernetes_pods`: Pods with the labels of Dynamo's operator, for where its resources may not be read.
 
-use continuum_fleet::kubernetes::{
-    self,
-    pods::{self, Join},
+use continuum_fleet::{
+    ids::Graph,
+    kubernetes::{
+        self,
+        pods::{self, Join},
+    },
 };
 use tokio::task::spawn_blocking;
 
@@ -47,6 +50,12 @@ impl KubernetesPods {
 
 impl Source for KubernetesPods {
     type Watch = KubernetesPodsWatch;
+
+    fn look_for(&mut self, namespaces: &[Graph]) {
+        let names: Vec<String> = namespaces.iter().map(|name| name.as_str().to_owned()).collect();
+        self.selector = selector(&names);
+        self.join.lock().look_for(names);
+    }
 
     async fn open(&mut self) -> Result<(Seed, KubernetesPodsWatch), Error> {
         let reader = self.connector.connect(&self.settings.namespace).await?;

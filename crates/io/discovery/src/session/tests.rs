@@ -259,3 +259,62 @@ fn a_list_that_comes_after_the_stop_changes_nothing() {
     outlet.feed.lock().publish();
     assert_eq!(fleet.load().workers.len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn names_that_come_end_no_list_and_no_connection() {
+    let (mut outlet, fleet, _registry) = outlet();
+    let (names, wanted) = watch::channel(vec![Graph::from("dynamo")]);
+    outlet.names = wanted;
+    let status = Arc::clone(&outlet.status);
+    let with = |extra: &[&str]| {
+        let all: Vec<Graph> = ["dynamo"]
+            .iter()
+            .chain(extra)
+            .map(|name| Graph::from(*name))
+            .collect();
+        status.update(|status| {
+            status.synced &= all.len() == status.looked_for.len();
+            status.namespaces.clone_from(&all);
+        });
+        names.send_replace(all);
+    };
+    with(&[]);
+    let runs = || Pass::Runs {
+        list: vec![instance("dynamo", 1)],
+        changes: vec![(MS(400), put(instance("dynamo", 2)))],
+        end: None,
+    };
+    let source = Scripted::new([runs(), runs(), Pass::Fails(Error::Silent)]);
+    let began = Arc::clone(&source.began);
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(drive(source, outlet, backoff(), stop.clone()));
+    status.wait_for(|status| status.connected && status.synced).await;
+    // Over and over: the others see changes meanwhile, and all names together make one list.
+    let begun = Instant::now();
+    for extra in [&["a"][..], &["a", "b"], &["a", "b", "c"]] {
+        with(extra);
+        sleep(MS(100)).await;
+    }
+    assert!(!status.load().synced && status.load().passes == 1);
+    let known: Vec<Graph> = status.load().looked_for.clone();
+    assert_eq!(known, [Graph::from("dynamo")], "synced for who sees it");
+    fleet.wait_for(|view| view.workers.len() == 2).await;
+    status
+        .wait_for(|status| {
+            assert!(status.connected, "{status:?}");
+            status.looked_for.len() == 4
+        })
+        .await;
+    assert!(
+        status.load().synced && begun.elapsed() < SECS(1),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert_eq!(began.lock().unwrap().len(), 2);
+    // A pass that fails tells the truth.
+    with(&["a"]);
+    status.wait_for(|status| !status.connected).await;
+    assert_eq!(status.load().passes, 3);
+    stop.cancel();
+    task.await.unwrap();
+}

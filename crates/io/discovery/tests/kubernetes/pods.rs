@@ -82,7 +82,33 @@ async fn namespaces_come_and_go_without_a_gap_for_the_others() {
     router.ids(&[first.instance(), second.instance()]).await;
     let seen = router.first_seen(first.instance());
     config.dynamo.discovery.kubernetes.dynamo_namespaces = vec!["prod".into(), "test".into()];
-    router.reload(|running| *running = config);
-    router.ids(&[first.instance(), third.instance()]).await;
+    // Whoever sees `prod` is not told of anything.
+    let states = router.discovery.status();
+    let undisturbed = states.wait_for(|status| {
+        let prod = status.looked_for.iter().any(|name| name.as_str() == "prod");
+        assert!(
+            status.connected && prod && status.last_error.is_none(),
+            "{status:?}"
+        );
+        status.looked_for.len() == 2 && status.looked_for.iter().any(|name| name.as_str() == "test")
+    });
+    let reload = async {
+        router.reload(|running| *running = config.clone());
+        router.ids(&[first.instance(), third.instance()]).await;
+    };
+    tokio::join!(undisturbed, reload);
     assert_eq!(router.first_seen(first.instance()), seen);
+    assert_eq!((router.status().passes, router.status().restarts), (2, 0));
+    assert!(router.status().synced);
+    // What nobody wants any more goes without another list.
+    config.dynamo.discovery.kubernetes.dynamo_namespaces = vec!["prod".into()];
+    router.reload(|running| *running = config);
+    router.ids(&[first.instance()]).await;
+    let status = router
+        .state("one name", |status| status.looked_for.len() == 1)
+        .await;
+    assert!(
+        status.connected && status.synced && status.passes == 2,
+        "{status:?}"
+    );
 }

@@ -94,6 +94,11 @@ impl Join {
         }
     }
 
+    /// Other Dynamo namespaces are wanted: known Pods are looked at again with the next full list.
+    pub fn look_for(&mut self, namespaces: Vec<String>) {
+        self.settings.namespaces = namespaces;
+    }
+
     /// A Pod as it is now.
     pub fn put_pod(&mut self, pod: Pod) -> (Vec<Change>, Notes) {
         let (mut changes, mut notes) = Default::default();
