@@ -250,7 +250,7 @@ async fn what_a_view_was_replaced_by_and_when_is_kept() {
         origins: [].into(),
     };
     hub.set_fleet(&chat, Some(fleet_of));
-    hub.set_config(&chat, 1, "first");
+    hub.set_config(&chat, "uid", 1, "first");
     let show = |workers| {
         hub.set_view(source, &fleet(&[("prod", workers)]));
         hub.published(&chat).unwrap().id.digest
