@@ -7,4 +7,6 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$(repo_root)"
 "$here/install-test-deps.sh"
 
+# Most of the time is spent waiting for an API server, an etcd or a deadline: on two cores, four tests at a time take half as long.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
 exec cargo test --workspace --features continuum-testkit/kube "$@"
