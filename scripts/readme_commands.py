@@ -57,6 +57,8 @@ def run(script, options):
 
 
 def main():
+    # Who is started in the background ignores Ctrl-C, and so would the commands.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     path, in_cluster = sys.argv[1], "--cluster" in sys.argv[2:]
     with open(path, encoding="utf8") as file:
         found = [block for block in blocks(file.read()) if ("cluster" in block[1]) == in_cluster]
