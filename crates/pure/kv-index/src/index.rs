@@ -354,4 +354,4 @@ fn count(blocks: usize) -> u32 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

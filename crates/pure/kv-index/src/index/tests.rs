@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn rank(number: u64) -> RankKey {
+pub(crate) fn rank(number: u64) -> RankKey {
     RankKey {
         worker: WorkerKey {
             namespace: Namespace::new("dynamo"),

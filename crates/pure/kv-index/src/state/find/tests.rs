@@ -1,17 +1,6 @@
-use continuum_fleet::ids::{InstanceId, Namespace, WorkerKey};
 use continuum_wire::router_event::{Block, Data, Stored, Tier};
 
-use crate::{Caps, Index, Matches, Overlap, RankKey};
-
-fn rank(number: u64) -> RankKey {
-    RankKey {
-        worker: WorkerKey {
-            namespace: Namespace::new("dynamo"),
-            instance: InstanceId::new(number),
-        },
-        rank: 0,
-    }
-}
+use crate::{Caps, Index, Matches, Overlap, index::tests::rank};
 
 const BLOCKS: u64 = 400;
 const RANKS: u64 = 100;
