@@ -115,7 +115,14 @@ def test_after_that_the_fleet_is_still_followed(fleet, router, old):
     eventually(lambda: fleet.revive_frontends() or check_pair(ask(router.url, chat())), 30, "requests are served")
     # Each frontend finds its way back to etcd at its own pace, and refuses pins to a worker that it does not know yet
     # with the words that it has for a client's mistake.
-    eventually(lambda: new.instance in {check_pair(ask(router.url, chat()))[1] for _ in range(12)}, 60, "the new worker is used by all")
+    uses = set()
+
+    def all_use_it():
+        answer = ask(router.url, chat())
+        uses.add((answer.headers["x-continuum-backend"], check_pair(answer)[1]))
+        return {("frontend-0", new.instance), ("frontend-1", new.instance)} <= uses
+
+    eventually(all_use_it, 60, "the new worker is used through each frontend")
 
 
 def test_a_worker_that_dies_while_etcd_is_away_is_not_felt(fleet, routers, old):

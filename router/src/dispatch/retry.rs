@@ -73,6 +73,8 @@ impl Attempts {
             Meaning::Unconfirmed if take(&mut self.repicks_left, budget, now_secs) => {
                 Step::RePick(Cause::Suspect)
             }
+            // Without their registry frontends remember different workers.
+            Meaning::Unconfirmed if take(&mut self.replicas_left, budget, now_secs) => Step::OtherReplica,
             Meaning::RePick(Cause::ViewBehind) => Step::Stop(Stop::PrefillDecodeUnavailable),
             Meaning::BackPressure(status) => Step::Stop(Stop::BackPressure(status)),
             Meaning::ModelNotReady => Step::Stop(Stop::ModelNotReady),

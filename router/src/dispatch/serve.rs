@@ -263,6 +263,12 @@ async fn in_pool<P: Pins>(
         match attempts.next(refused.means, pool.budget(), now_secs()) {
             Step::OtherReplica => {
                 tried.add(index);
+                if let Some(answer) = refused.answer {
+                    if pool.choose(tried, |replica| pins.listed(replica)).is_none() {
+                        return Ok(answer.with(pin));
+                    }
+                    keep(Some(answer));
+                }
                 retry = Some(Retry::Replica);
             }
             Step::SamePin => retry = Some(Retry::Lottery),
@@ -289,10 +295,7 @@ async fn in_pool<P: Pins>(
             }
             Step::Stop(stop) => {
                 return match (stop, refused.answer) {
-                    (Stop::Relay, Some(answer)) => Ok(Served {
-                        pin: Some(pin),
-                        ..answer.served
-                    }),
+                    (Stop::Relay, Some(answer)) => Ok(answer.with(pin)),
                     (Stop::BackPressure(StatusCode::SERVICE_UNAVAILABLE), _) => {
                         Err(Error::BackPressure(BackPressure::Overloaded))
                     }

@@ -55,10 +55,20 @@ fn a_fleet_that_settles_is_given_time_and_then_the_client_its_answer() {
 }
 
 #[test]
-fn a_view_that_nobody_confirms_is_doubted_once_and_then_the_client() {
+fn a_view_that_nobody_confirms_is_doubted_once_then_the_frontends_and_then_the_client() {
     assert_eq!(
-        after(&[Meaning::Unconfirmed; 2]),
-        [Step::RePick(Cause::Suspect), Step::Stop(Stop::Relay)]
+        after(&[Meaning::Unconfirmed; 4]),
+        [
+            Step::RePick(Cause::Suspect),
+            Step::OtherReplica,
+            Step::OtherReplica,
+            Step::Stop(Stop::Relay)
+        ]
+    );
+    // A worker that did not answer has used the pick up.
+    assert_eq!(
+        after(&[Meaning::RePick(Cause::Suspect), Meaning::Unconfirmed]),
+        [Step::RePick(Cause::Suspect), Step::OtherReplica]
     );
     let budget = Budget::default();
     while budget.take(3) {}

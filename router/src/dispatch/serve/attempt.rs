@@ -34,6 +34,14 @@ pub(super) struct Refusal<P> {
 }
 
 impl<P> Refusal<P> {
+    /// It is the client's answer, and came for `pin`.
+    pub(super) fn with(self, pin: P) -> Served<P> {
+        Served {
+            pin: Some(pin),
+            ..self.served
+        }
+    }
+
     /// Nobody gets to see it; its exchange ended so.
     pub(super) fn keep(self, outcome: Outcome) {
         let mut parts = self.served.parts;

@@ -506,6 +506,36 @@ async fn while_nobody_confirms_the_view_an_invalid_request_is_first_a_dead_worke
 }
 
 #[tokio::test]
+async fn a_worker_that_one_frontend_has_lost_another_may_know() {
+    // Nobody is there behind the first pin, and this frontend does not know the second.
+    let script_of = |unknown: &'static str| {
+        move |seen: &Seen| match pin_of(seen) {
+            "1" => stub::json(500, GENERIC),
+            _ => stub::json(if unknown.is_empty() { 200 } else { 400 }, unknown),
+        }
+    };
+    let (lost, knows) = (stub(script_of(INVALID)).await, stub(script_of("")).await);
+    let world = World::new(&[lost.url(), knows.url()], &[]);
+    let unconfirmed = Standing {
+        confirmed: false,
+        ..LIVE
+    };
+    // Replicas take turns, so that some of these begin with the one that knows.
+    for _ in 0..4 {
+        let mut script = world.script(2, unconfirmed);
+        let served = world.pinned(&mut script, false).await.unwrap();
+        assert_eq!(served.head.status, 200);
+        assert_eq!((script.repicked.len(), script.suspected), (1, 1));
+    }
+    let refused = lost.seen().iter().filter(|seen| pin_of(seen) == "2").count();
+    assert!(
+        refused > 0,
+        "the frontend that has lost the worker was never asked for it"
+    );
+    world.assert_idle();
+}
+
+#[tokio::test]
 async fn a_request_that_is_invalid_stays_so_while_nobody_confirms_the_view() {
     let shim = stub(|_| stub::json(400, INVALID)).await;
     let world = World::new(&[shim.url()], &[shim.url()]);
