@@ -1,5 +1,6 @@
 """What workers say of their own caches, read from their publishers: blocks that had to be computed. And a link that loses a part of it."""
 
+import queue
 import struct
 import threading
 
@@ -18,19 +19,19 @@ class Events:
         self.stored = 0
         self.by_worker = {}
         self.broken = 0
-        self._known = set()
+        self._known, self._new = set(), queue.SimpleQueue()
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.SUB)
         self._socket.setsockopt(zmq.RCVHWM, 0)
         self._socket.setsockopt(zmq.RCVTIMEO, 200)
         self._socket.setsockopt(zmq.SUBSCRIBE, TOPIC)
-        self.follow()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
+        self.follow()
 
     def follow(self):
-        """Connects to publishers that are registered and not known yet."""
+        """Has publishers listened to that are registered and not known yet. The socket is its own thread's alone."""
         for key, record in self._etcd.values(PREFIX).items():
             endpoint = record["transport"].get("config", {}).get("endpoint")
             mine = any(f"/component/{component}/" in key for component in self._components)
@@ -38,7 +39,7 @@ class Events:
                 continue
             if endpoint not in self._known:
                 self._known.add(endpoint)
-                self._socket.connect(endpoint)
+                self._new.put(endpoint)
 
     @property
     def publishers(self):
@@ -53,6 +54,8 @@ class Events:
 
     def _run(self):
         while not self._stop.is_set():
+            while not self._new.empty():
+                self._socket.connect(self._new.get())
             try:
                 frames = self._socket.recv_multipart()
             except zmq.Again:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Routing quality in front of real Dynamo workers: this router, Dynamo's own KV router, and round robin.
+"""Routing quality in front of real Dynamo workers: this router, Dynamo's own KV router, and round robin; on request this router by load
+alone, which tells what its choice by prefix costs.
 
 Every arm of every round gets a fresh fleet of the same shape and the same conversations; arms take turns at going first. The hit rate
 comes from the workers' own events: blocks that they had to compute against the blocks of all prompts and answers. Exits with 1 when this
@@ -31,6 +32,7 @@ from peers.router import Router, binary, config_for  # noqa: E402
 from workload import Shape, conversations  # noqa: E402
 
 ARMS = ("continuum", "dynamo-kv", "round-robin")
+OURS = {"continuum": True, "continuum-load": False}
 BLOCK = 16
 
 
@@ -44,7 +46,7 @@ def arguments():
     parser.add_argument("--speedup", type=float, default=1, help="of the workers against real time")
     parser.add_argument("--disturb", action="store_true", help="replace a worker in the middle of each arm")
     parser.add_argument("--lose", action="store_true", help="drop every fourth batch of block events in the second third of each arm")
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
+    parser.add_argument("--arms", nargs="+", choices=[*ARMS, "continuum-load"], default=list(ARMS))
     parser.add_argument("--out", type=Path, help="write all figures here, as JSON")
     return parser.parse_args()
 
@@ -74,11 +76,11 @@ def registered(fleet, reads, workers):
 
 def start_arm(options, arm, fleet, folder):
     """The URLs that clients use, and the processes whose time is counted."""
-    mode = {"continuum": "direct", "dynamo-kv": "kv", "round-robin": "round-robin"}[arm]
+    mode = {"dynamo-kv": "kv", "round-robin": "round-robin"}.get(arm, "direct")
     block = ("--kv-cache-block-size", str(BLOCK)) if mode == "kv" else ()
     frontend = fleet.start_frontend("--router-mode", mode, *block)
     fleet.settle()
-    if arm != "continuum":
+    if arm not in OURS:
         return [frontend.url], [frontend.process], []
     file = folder / "artifacts.yaml"
     file.write_text(json.dumps(config_for(fleet)))
@@ -87,7 +89,7 @@ def start_arm(options, arm, fleet, folder):
     routers = []
     for number in range(options.routers):
         config = config_for(fleet)
-        config["dynamo"]["kv"] = {"enabled": True, "pinned_artifacts": pins}
+        config["dynamo"]["kv"] = {"enabled": OURS[arm], "pinned_artifacts": pins}
         routers.append(Router(config, folder, f"router{number}").settle(fleet))
     return [router.url for router in routers], [frontend.process, *(router.process for router in routers)], routers
 
@@ -180,10 +182,10 @@ def run_arm(options, arm, number, folder):
         shape = Shape()
         warm = Work(Shape(systems=1, conversations=8, turns=1, system_words=8, clients=2), 1_000 + number, urls)
         warm.run()
-        if routers:
+        if OURS.get(arm):
             eventually(lambda: all(scored(router, urls) for router in routers), 30, "prompts are scored")
         time.sleep(0.5)  # the workers' last events
-        before, shares, busy = events.stored, dict(events.by_worker), sum(map(cpu_seconds, processes))
+        before, shares, busy = events.stored, dict(events.by_worker), [cpu_seconds(process) for process in processes]
 
         def replace_a_worker():
             victim = fleet.living(reads)[0]
@@ -200,7 +202,7 @@ def run_arm(options, arm, number, folder):
         took = work.run(plan)
         time.sleep(0.5)
         stored = events.stop() - before
-        busy = sum(map(cpu_seconds, processes)) - busy
+        busy = [cpu_seconds(process) - spent for process, spent in zip(processes, busy, strict=True)]
         first = sorted(work.first)
         busiest = max(blocks - shares.get(worker, 0) for worker, blocks in events.by_worker.items())
         asked = len(first) + work.refused
@@ -211,7 +213,8 @@ def run_arm(options, arm, number, folder):
             "busiest worker %": 100 * busiest / max(1, stored),
             "answers/s": len(first) / took,
             "refused": work.refused,
-            "routing CPU ms": 1000 * busy / max(1, asked),
+            "routing CPU ms": 1000 * sum(busy) / max(1, asked),
+            "of it ours": 1000 * sum(busy[1:]) / max(1, asked),
             "events broken": events.broken,
             "batches lost": link.lost if link else 0,
         }

@@ -51,10 +51,21 @@ pub struct Pin {
 }
 
 impl Pin {
+    /// The head of a good answer.
+    fn head(&self, now: Millis) {
+        if self.pick.head_ends_prefill() {
+            self.prefill_ended(now);
+        }
+    }
+
     /// The first byte of the answer: the prompt has been read.
     pub(crate) fn first_byte(&self, now: Millis) {
-        self.booking.first_byte(now);
+        self.prefill_ended(now);
         self.blocks.iter().for_each(Hold::read);
+    }
+
+    fn prefill_ended(&self, now: Millis) {
+        self.booking.prefill_ended(now);
         let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner).take();
         reading.iter().for_each(Hold::read);
     }
@@ -377,6 +388,7 @@ impl Pins for Selection<'_> {
 
     /// A worker that is silent by nature, such as one that only reads prompts, has no other way to clear itself.
     fn answered(&mut self, pin: &Pin) {
+        pin.head(self.fleet.now());
         if self.fleet.store.may_suspect(self.fleet.now()) {
             pin.pick
                 .workers()

@@ -89,7 +89,7 @@ pub trait Pins: Send + Sync {
     /// The re-pick succeeded where these workers had failed: they are suspect.
     fn suspect_refused(&mut self);
 
-    /// The workers of this pin have answered: whoever of them was suspect is not any more.
+    /// The workers of this pin have answered, and the head is here: whoever of them was suspect is not any more.
     fn answered(&mut self, pin: &Self::Pin);
 }
 

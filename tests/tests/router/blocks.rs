@@ -21,6 +21,7 @@ use self::ground::{
 use crate::support::{MODEL, PATIENCE, Router, ask, config, post, until};
 
 mod ground;
+mod pairs;
 
 #[tokio::test]
 async fn a_worker_that_lies_costs_nobody_else() {

@@ -111,6 +111,19 @@ impl Pick {
             .chain(self.prefill.as_ref())
             .map(|chosen| &chosen.worker.key)
     }
+
+    /// The head of the answer tells that the prompt has been read, a decode step or two before the first byte: a frontend
+    /// sends it when the decode worker has taken the request, and asks that one once the prefill worker has answered.
+    /// Where a bootstrap endpoint is declared (SGLang) both are asked at once, and the head tells nothing. Picks by load
+    /// alone wait for the first byte (ruling on the load of a rank).
+    #[must_use]
+    pub fn head_ends_prefill(&self) -> bool {
+        let hands_over = |chosen: &Chosen| {
+            let card = chosen.worker.card.as_ref();
+            card.is_some_and(|card| !card.has_disaggregated_endpoint)
+        };
+        self.credit.is_some() && self.prefill.as_ref().is_some_and(hands_over)
+    }
 }
 
 /// One pinned rank.

@@ -86,7 +86,7 @@ pub(super) fn names(blocks: &[Block]) -> Data {
     Data::Removed(blocks.iter().map(|block| block.hash).collect())
 }
 
-/// Workers that serve alone, what they offer, and what they publish.
+/// A simulated fleet, what its workers offer, and what they publish.
 pub(super) struct Ground {
     pub(super) sim: Sim,
     pub(super) store: TempDir,
@@ -95,20 +95,27 @@ pub(super) struct Ground {
 }
 
 impl Ground {
+    /// Workers that serve alone.
     pub(super) async fn new(workers: u32, frontends: usize) -> Self {
+        Self::of([0, 0, workers], frontends, Duration::from_millis(1)).await
+    }
+
+    /// So many prefill, decode and aggregated workers, who take so long for each token.
+    pub(super) async fn of(workers: [u32; 3], frontends: usize, token: Duration) -> Self {
         let store = tempfile::tempdir().unwrap();
+        let [prefill, decode, aggregated] = workers;
         let sim = Sim::start(Settings {
             namespace: "dynamo".to_owned(),
             model: MODEL.to_owned(),
-            prefill: 0,
-            decode: 0,
-            aggregated: workers,
+            prefill,
+            decode,
+            aggregated,
             ranks: 1,
             store: store.path().to_owned(),
             frontends: vec![([127, 0, 0, 1], 0).into(); frontends],
             pace: Pace {
                 prefill_tokens_per_second: 1_000_000,
-                token: Duration::from_millis(1),
+                token,
             },
         })
         .await

@@ -1,7 +1,8 @@
 //! What this router has dispatched and not yet seen the end of.
 //!
-//! A prefill part ends at the first byte of a streamed answer. A buffered answer has no such sign: there the part
-//! ends when the rate lately seen on streams of that rank says so, or with the request, whichever comes first.
+//! A prefill part ends with the head of a streamed answer, where that tells it, else with its first byte. A buffered
+//! answer has no such sign: there the part ends when the rate lately seen on streams of that rank says so, or with the
+//! request, whichever comes first.
 //! While the prefill of a pair runs, no sample of the decode rank can contain the request, so its decode part
 //! counts on top of every sample until then.
 
@@ -25,7 +26,7 @@ use crate::{
 pub struct Dispatch {
     /// Prompt length, see [`prompt_tokens`](crate::picker::prompt_tokens).
     pub prompt_tokens: u64,
-    /// The answer is a stream: its first byte tells when the prefill has ended.
+    /// The answer is a stream: its beginning tells when the prefill has ended.
     pub streamed: bool,
     /// Whole blocks of the prompt that open requests hold on the decode rank already: they are in memory once.
     pub shared: u32,
@@ -98,8 +99,8 @@ impl Booking {
         parts.kept = blocks;
     }
 
-    /// The first byte of the answer's body has arrived: the prefill is done.
-    pub fn first_byte(&self, now: Millis) {
+    /// The answer shows that the prefill is done. Only the first call counts.
+    pub fn prefill_ended(&self, now: Millis) {
         let took = self.request.rated.then(|| now.since(self.request.at));
         self.request.prefill_ended(took);
     }
@@ -181,7 +182,7 @@ impl Agenda {
 struct InFlight {
     parts: Mutex<Parts>,
     at: Millis,
-    /// The time to its first byte tells the prefill rate of its rank.
+    /// The time to the end of its prefill tells the rate of its rank.
     rated: bool,
     due: Option<Due>,
 }
