@@ -54,18 +54,19 @@ impl Pin {
     /// The head of a good answer.
     fn head(&self, now: Millis) {
         if self.pick.head_ends_prefill() {
-            self.prefill_ended(now);
+            self.booking.handed_over(now);
+            self.end_reading();
         }
     }
 
-    /// The first byte of the answer: the prompt has been read.
+    /// The first byte of a good answer: the prompt has been read.
     pub(crate) fn first_byte(&self, now: Millis) {
-        self.prefill_ended(now);
+        self.booking.first_byte(now);
         self.blocks.iter().for_each(Hold::read);
+        self.end_reading();
     }
 
-    fn prefill_ended(&self, now: Millis) {
-        self.booking.prefill_ended(now);
+    fn end_reading(&self) {
         let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner).take();
         reading.iter().for_each(Hold::read);
     }

@@ -98,6 +98,12 @@ impl ShimPool {
             .min_by_key(|(rank, _, _)| *rank)
             .map(|(_, index, replica)| (index, replica))
     }
+
+    /// Whether [`Self::choose`] would find one.
+    pub(crate) fn has_other(&self, tried: Tried) -> bool {
+        let mut replicas = self.replicas.iter().enumerate();
+        replicas.any(|(index, replica)| !tried.has(index) && replica.is_usable())
+    }
 }
 
 /// Replicas that a request has been sent to, by their place in the pool (64 at most).
@@ -105,9 +111,12 @@ impl ShimPool {
 pub(crate) struct Tried(u64);
 
 impl Tried {
-    pub(crate) const fn add(&mut self, index: usize) {
+    /// With this one, too.
+    pub(crate) const fn and(self, index: usize) -> Self {
         if index < 64 {
-            self.0 |= 1 << index;
+            Self(self.0 | 1 << index)
+        } else {
+            self
         }
     }
 

@@ -265,8 +265,8 @@ async fn a_pool_prefers_replicas_that_are_idle_fit_and_list_the_model() {
     drop(busy);
     a.cool_down(Duration::from_secs(60));
     assert_eq!(chosen("m", Tried::default()).as_deref(), Some("b"));
-    let mut tried = Tried::default();
-    tried.add(1);
+    let tried = Tried::default().and(1);
+    assert!(pool.has_other(tried) && !pool.has_other(tried.and(0)));
     assert_eq!(chosen("m", tried).as_deref(), Some("a"));
     stubs[0].set_health(500);
     until(&stubs[0], || !a.is_up()).await;

@@ -40,5 +40,9 @@ pub const HELD_EVENT: usize = 64 * 1024;
 /// How long a replica that did not answer at all is avoided while others can serve.
 pub const COOL_DOWN: Duration = Duration::from_secs(1);
 
+/// How long after it was sent a request that met the end of a reused connection is taken to have crossed it: the peer had
+/// closed an idle connection, and the news was under way. Later it is the peer that died, with the request or of it.
+pub const CROSSED_CLOSE: Duration = Duration::from_secs(1);
+
 /// How long a connection that has just delivered an answer may take to become idle before a new one is opened.
 pub const SETTLE: Duration = Duration::from_millis(2);

@@ -19,6 +19,8 @@ pub struct Attempts {
     replicas_left: u8,
     repicks_left: u8,
     lottery_left: u8,
+    /// A frontend took it for a good request, and could not reach the workers.
+    accepted: bool,
 }
 
 /// What to do after a refusal.
@@ -59,13 +61,24 @@ impl Attempts {
             replicas_left: retries,
             repicks_left: REPICKS,
             lottery_left: LOTTERY_REPEATS,
+            accepted: false,
         }
     }
 
-    /// The next step after a refusal. Takes from the budget only what it uses.
-    pub fn next(&mut self, meaning: Meaning, budget: &Budget, now_secs: u64) -> Step {
+    /// No frontend has taken it for a good request: what refuses it may be right.
+    #[must_use]
+    pub const fn may_be_invalid(&self) -> bool {
+        !self.accepted
+    }
+
+    /// The next step after a refusal; `others`: there are replicas that it has not been sent to. Takes from the budget
+    /// only what it uses.
+    pub fn next(&mut self, meaning: Meaning, others: bool, budget: &Budget, now_secs: u64) -> Step {
+        self.accepted |= meaning == Meaning::RePick(Cause::Suspect);
         match meaning {
-            Meaning::Replica if take(&mut self.replicas_left, budget, now_secs) => Step::OtherReplica,
+            Meaning::Replica if others && take(&mut self.replicas_left, budget, now_secs) => {
+                Step::OtherReplica
+            }
             Meaning::Lottery if take(&mut self.lottery_left, budget, now_secs) => Step::SamePin,
             // The draws are spent: other workers may be in the set that the frontend prefers. Nobody is suspected.
             Meaning::Lottery if take(&mut self.repicks_left, budget, now_secs) => Step::RePick(Cause::Stale),
@@ -74,7 +87,10 @@ impl Attempts {
                 Step::RePick(Cause::Suspect)
             }
             // Without their registry frontends remember different workers.
-            Meaning::Unconfirmed if take(&mut self.replicas_left, budget, now_secs) => Step::OtherReplica,
+            Meaning::Unconfirmed if others && take(&mut self.replicas_left, budget, now_secs) => {
+                Step::OtherReplica
+            }
+            Meaning::Unconfirmed if self.accepted => Step::Stop(Stop::Failed),
             Meaning::RePick(Cause::ViewBehind) => Step::Stop(Stop::PrefillDecodeUnavailable),
             Meaning::BackPressure(status) => Step::Stop(Stop::BackPressure(status)),
             Meaning::ModelNotReady => Step::Stop(Stop::ModelNotReady),

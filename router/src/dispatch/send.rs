@@ -1,6 +1,6 @@
 //! One request to one backend.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use http::{
@@ -12,6 +12,7 @@ use http::{
 use http_body_util::Full;
 use hyper::body::Incoming;
 
+use super::limits::CROSSED_CLOSE;
 use crate::backends::{
     Backend,
     pool::{Borrowed, ConnectError, Lease, OutBody},
@@ -79,6 +80,7 @@ pub(crate) async fn exchange(
     let mut lease = backend.lease().await.map_err(SendError::Connect)?;
     let mut again = true;
     loop {
+        let sent = Instant::now();
         match lease.send(request(backend, outbound, &dress, &lease)).await {
             Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 return Err(SendError::Switched);
@@ -95,7 +97,7 @@ pub(crate) async fn exchange(
                 });
             }
             Err(error) if lease.answered() => return Err(SendError::HalfAnswer(error)),
-            Err(_) if again && lease.was_lost_idle() => {
+            Err(_) if again && lease.was_lost_idle() && sent.elapsed() <= CROSSED_CLOSE => {
                 again = false;
                 backend.metrics().idle_connection_lost();
                 lease = backend.connect().await.map_err(SendError::Connect)?;

@@ -4,6 +4,7 @@
 //! answer means is decided in [`super::refusal`], how often to try in [`super::retry`].
 
 mod attempt;
+mod repick;
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,10 +13,13 @@ use continuum_fleet::ids::{Graph, ModelName};
 use http::{HeaderMap, Response, StatusCode, response};
 use tokio::time::{Instant, sleep};
 
-use self::attempt::{Refusal, Unanswered, attempt, read_refusal};
+use self::{
+    attempt::{Came, Refusal, Unanswered, attempt, keep, try_pin},
+    repick::Repick,
+};
 use super::{
-    metrics::{Metrics, Outcome, Repicked, Retry},
-    refusal::{CameBack, Cause, Facts, Meaning, meaning},
+    metrics::{Metrics, Retry},
+    refusal::{Cause, Meaning},
     relay::{Hooks, Parts, Relay},
     retry::{Attempts, Step, Stop},
     send::Outbound,
@@ -211,6 +215,7 @@ pub async fn unpinned<P>(ask: &Ask, set: &Set) -> Result<Served<P>, Error> {
     }
 }
 
+/// A refusal that may be the client's own answer, while others are asked, is that answer when they fail.
 async fn in_pool<P: Pins>(
     ask: &Ask,
     set: &Set,
@@ -218,11 +223,30 @@ async fn in_pool<P: Pins>(
     first: P::Pin,
     metrics: &Metrics,
 ) -> Result<Served<P::Pin>, Error> {
+    let mut doubted = None;
+    let ended = try_pool(ask, set, pins, first, metrics, &mut doubted).await;
+    match (ended, doubted) {
+        (Err(Error::DecodeFailed { .. } | Error::ModelNotReady { .. }), Some(answer)) => Ok(answer.served),
+        (ended, doubted) => {
+            keep(doubted);
+            ended
+        }
+    }
+}
+
+async fn try_pool<P: Pins>(
+    ask: &Ask,
+    set: &Set,
+    pins: &mut P,
+    first: P::Pin,
+    metrics: &Metrics,
+    doubted: &mut Option<Refusal<P::Pin>>,
+) -> Result<Served<P::Pin>, Error> {
     let mut pin = first;
     let mut attempts: Option<Attempts> = None;
     let mut tried = Tried::default();
     let mut retry: Option<Retry> = None;
-    let mut repick = Repick { begun: None, metrics };
+    let mut repick = Repick::new(metrics);
     let mut first_status: Option<StatusCode> = None;
     loop {
         let choice = set
@@ -259,17 +283,27 @@ async fn in_pool<P: Pins>(
             request_id = ask.request_id(), backend = %replica.name(), meaning = ?refused.means, status = ?refused.status,
             "pinned request refused"
         );
-        first_status = first_status.or(refused.status);
-        match attempts.next(refused.means, pool.budget(), now_secs()) {
+        // Whether that one is a failure is what the others will show.
+        if refused.means != Meaning::Unconfirmed {
+            first_status = first_status.or(refused.status);
+        }
+        let with_this = tried.and(index);
+        match attempts.next(
+            refused.means,
+            pool.has_other(with_this),
+            pool.budget(),
+            now_secs(),
+        ) {
             Step::OtherReplica => {
-                tried.add(index);
-                if let Some(answer) = refused.answer {
-                    if pool.choose(tried, |replica| pins.listed(replica)).is_none() {
-                        return Ok(answer.with(pin));
-                    }
-                    keep(Some(answer));
-                }
+                tried = with_this;
                 retry = Some(Retry::Replica);
+                if attempts.may_be_invalid() {
+                    // This replica has refused all of them: if another one answers, it is the one to blame.
+                    repick.accuses_nobody();
+                    keep(std::mem::replace(doubted, refused.answer));
+                } else {
+                    keep(refused.answer);
+                }
             }
             Step::SamePin => retry = Some(Retry::Lottery),
             Step::SamePinAfter(pause) => {
@@ -296,139 +330,26 @@ async fn in_pool<P: Pins>(
             Step::Stop(stop) => {
                 return match (stop, refused.answer) {
                     (Stop::Relay, Some(answer)) => Ok(answer.with(pin)),
-                    (Stop::BackPressure(StatusCode::SERVICE_UNAVAILABLE), _) => {
-                        Err(Error::BackPressure(BackPressure::Overloaded))
+                    (stop, answer) => {
+                        keep(answer);
+                        Err(stopped(stop, ask, first_status))
                     }
-                    (Stop::BackPressure(_), _) => Err(Error::BackPressure(BackPressure::TooMany)),
-                    (Stop::ModelNotReady, _) => Err(Error::ModelNotReady {
-                        model: ask.model.clone(),
-                    }),
-                    (Stop::PrefillDecodeUnavailable, _) => Err(Error::PrefillDecodeUnavailable),
-                    (Stop::Failed | Stop::Relay, _) => Err(Error::DecodeFailed { first: first_status }),
                 };
             }
         }
     }
 }
 
-/// A re-pick that has begun counts once: as a success when its workers answer, as a failure when the request ends
-/// otherwise.
-struct Repick<'a> {
-    begun: Option<(Repicked, Cause)>,
-    metrics: &'a Metrics,
-}
-
-impl Repick<'_> {
-    fn begin(&mut self, means: Meaning, cause: Cause) {
-        let label = if means == Meaning::Lottery {
-            Repicked::Lottery
-        } else {
-            Repicked::from(cause)
-        };
-        self.begun = Some((label, cause));
-    }
-
-    /// Tells whether the workers of before are suspect now.
-    fn succeeded(&mut self) -> bool {
-        let Some((label, cause)) = self.begun.take() else {
-            return false;
-        };
-        self.metrics.repicked(label, true);
-        cause == Cause::Suspect
-    }
-}
-
-impl Drop for Repick<'_> {
-    fn drop(&mut self) {
-        if let Some((label, _)) = self.begun.take() {
-            self.metrics.repicked(label, false);
-        }
-    }
-}
-
-/// What one attempt of a pinned request came to.
-enum Came<P> {
-    Good(Served<P>),
-    Refused(Refused<P>),
-}
-
-struct Refused<P> {
-    means: Meaning,
-    /// `None` when there was no answer.
-    status: Option<StatusCode>,
-    /// The answer, if it is the client's.
-    answer: Option<Refusal<P>>,
-}
-
-async fn try_pin<P: Pins>(
-    ask: &Ask,
-    replica: &Arc<Backend>,
-    pins: &P,
-    pin: &P::Pin,
-) -> Result<Came<P::Pin>, Error> {
-    let answered = match attempt(ask, replica, |headers, body| {
-        pins.dress(pin, replica, headers, body)
-    })
-    .await
-    {
-        Ok(served) if served.head.status.is_success() => return Ok(Came::Good(served)),
-        Ok(served) => read_refusal(served).await,
-        Err(unanswered) => Err(unanswered),
-    };
-    let came_back = match &answered {
-        Ok(refusal) => CameBack::Answer {
-            status: refusal.served.head.status,
-            body: &refusal.served.parts.read,
+/// What the client is told where there is nothing to relay.
+fn stopped(stop: Stop, ask: &Ask, first: Option<StatusCode>) -> Error {
+    match stop {
+        Stop::BackPressure(StatusCode::SERVICE_UNAVAILABLE) => Error::BackPressure(BackPressure::Overloaded),
+        Stop::BackPressure(_) => Error::BackPressure(BackPressure::TooMany),
+        Stop::ModelNotReady => Error::ModelNotReady {
+            model: ask.model.clone(),
         },
-        Err(Unanswered::NoAnswer) => CameBack::NoAnswer,
-        Err(Unanswered::HalfAnswer) => CameBack::HalfAnswer,
-        Err(Unanswered::Late(deadline)) => return Err(Error::TimedOut(*deadline)),
-    };
-    let standing = pins.standing(pin);
-    let facts = Facts {
-        sent_prefill: standing.sent_prefill,
-        prefill_pool_came: standing.prefill_pool_came,
-        pins_live: standing.pins_live,
-        sets_in_pool: standing.sets_in_pool,
-        settling: standing.settling,
-        confirmed: standing.confirmed,
-        model_listed: pins.listed(replica),
-    };
-    let means = meaning(came_back, &facts);
-    if means == Meaning::ModelNotReady {
-        replica.refresh_listing();
-    }
-    let status = answered.as_ref().ok().map(|refusal| refusal.served.head.status);
-    let answer = match (answered, means) {
-        (Ok(refusal), Meaning::Client | Meaning::Settling | Meaning::Unconfirmed) => Some(refusal),
-        (Ok(refusal), Meaning::BackPressure(_)) => {
-            refusal.keep(Outcome::BackPressure);
-            None
-        }
-        (
-            Ok(refusal),
-            Meaning::Replica
-            | Meaning::ModelNotReady
-            | Meaning::RePick(_)
-            | Meaning::Lottery
-            | Meaning::Failure,
-        ) => {
-            refusal.keep(Outcome::ServerError);
-            None
-        }
-        (Err(_), _) => None,
-    };
-    Ok(Came::Refused(Refused {
-        means,
-        status,
-        answer,
-    }))
-}
-
-/// What might have been the client's answer is followed by another try.
-fn keep<P>(answer: Option<Refusal<P>>) {
-    if let Some(refusal) = answer {
-        refusal.keep(Outcome::ServerError);
+        Stop::PrefillDecodeUnavailable => Error::PrefillDecodeUnavailable,
+        Stop::Failed | Stop::Relay => Error::DecodeFailed { first },
     }
 }
 

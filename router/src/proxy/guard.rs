@@ -133,7 +133,8 @@ impl Hooks for Ending {
         open.app
             .requests
             .first_byte(open.route, self.path, open.started.elapsed());
-        if let Some(pin) = &self.pin {
+        // A refusal says nothing about the prompt.
+        if let Some(pin) = self.pin.as_ref().filter(|_| self.status.is_success()) {
             fleet::first_byte(&open.app, pin);
         }
     }

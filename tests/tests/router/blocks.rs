@@ -184,6 +184,18 @@ async fn what_a_worker_has_read_counts_after_its_events_were_lost_and_only_then(
         let mut held = [Some(0), Some(0)];
         held[at] = Some(10);
         until_held(&router, &asked, &held).await;
+        // Nobody reads what the frontend refuses.
+        let mut invalid = asked.clone();
+        invalid["max_tokens"] = "two".into();
+        assert_eq!(
+            ask(router.clients(), post(), invalid.to_string()).await.status,
+            400
+        );
+        until("it has ended", || {
+            router.metric("continuum_requests_in_flight", &[]) == 0.0
+        })
+        .await;
+        until_held(&router, &asked, &held).await;
         let answer = ask(
             router.clients(),
             post().header("x-backend", ""),

@@ -7,7 +7,7 @@ fn after(meanings: &[Meaning]) -> Vec<Step> {
     let mut attempts = Attempts::new(2);
     meanings
         .iter()
-        .map(|meaning| attempts.next(*meaning, &budget, 0))
+        .map(|meaning| attempts.next(*meaning, true, &budget, 0))
         .collect()
 }
 
@@ -65,15 +65,19 @@ fn a_view_that_nobody_confirms_is_doubted_once_then_the_frontends_and_then_the_c
             Step::Stop(Stop::Relay)
         ]
     );
-    // A worker that did not answer has used the pick up.
-    assert_eq!(
-        after(&[Meaning::RePick(Cause::Suspect), Meaning::Unconfirmed]),
-        [Step::RePick(Cause::Suspect), Step::OtherReplica]
-    );
+    // A worker that did not answer has used the pick up, and shown that the request is a good one.
+    let steps = after(&[
+        Meaning::RePick(Cause::Suspect),
+        Meaning::Unconfirmed,
+        Meaning::Unconfirmed,
+        Meaning::Unconfirmed,
+    ]);
+    assert_eq!(steps[..2], [Step::RePick(Cause::Suspect), Step::OtherReplica]);
+    assert_eq!(steps[2..], [Step::OtherReplica, Step::Stop(Stop::Failed)]);
     let budget = Budget::default();
     while budget.take(3) {}
     assert_eq!(
-        Attempts::new(2).next(Meaning::Unconfirmed, &budget, 3),
+        Attempts::new(2).next(Meaning::Unconfirmed, true, &budget, 3),
         Step::Stop(Stop::Relay)
     );
 }
@@ -92,7 +96,7 @@ fn final_meanings_use_nothing_up() {
         (Meaning::Client, Stop::Relay),
         (Meaning::Failure, Stop::Failed),
     ] {
-        assert_eq!(attempts.next(meaning, &budget, 0), Step::Stop(stop));
+        assert_eq!(attempts.next(meaning, true, &budget, 0), Step::Stop(stop));
     }
     assert_eq!(attempts, fresh);
     assert_eq!(budget.totals(0), (0, 0));
@@ -122,6 +126,20 @@ fn a_busy_pool_may_retry_one_request_in_five() {
 }
 
 #[test]
+fn where_there_is_no_other_replica_none_is_paid_for() {
+    let budget = Budget::default();
+    let mut attempts = Attempts::new(2);
+    for (meaning, step) in [
+        (Meaning::Replica, Step::Stop(Stop::Failed)),
+        (Meaning::Unconfirmed, Step::RePick(Cause::Suspect)),
+        (Meaning::Unconfirmed, Step::Stop(Stop::Relay)),
+    ] {
+        assert_eq!(attempts.next(meaning, false, &budget, 0), step);
+    }
+    assert_eq!(budget.totals(0), (0, 1), "the pick alone");
+}
+
+#[test]
 fn an_empty_budget_stops_every_kind_of_retry() {
     let budget = Budget::default();
     while budget.take(3) {}
@@ -131,7 +149,7 @@ fn an_empty_budget_stops_every_kind_of_retry() {
         Meaning::RePick(Cause::Suspect),
     ] {
         assert_eq!(
-            Attempts::new(2).next(meaning, &budget, 3),
+            Attempts::new(2).next(meaning, true, &budget, 3),
             Step::Stop(Stop::Failed)
         );
     }

@@ -3,20 +3,21 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, header::CONTENT_LENGTH};
+use http::{HeaderMap, StatusCode, header::CONTENT_LENGTH};
 use http_body_util::BodyExt as _;
 
-use super::{Ask, Served};
+use super::{Ask, Pins, Served};
 use crate::{
     backends::{Backend, Exchange},
     dispatch::{
         clock::{Clock, Deadlines},
         limits::{COOL_DOWN, REFUSAL_BODY, TOO_MANY_REQUESTS_OVERLOADED},
         metrics::Outcome,
+        refusal::{CameBack, Facts, Meaning, meaning},
         relay::{Parts, is_readable_stream},
         send::{Answer, SendError, exchange},
     },
-    error::Deadline,
+    error::{Deadline, Error},
 };
 
 /// Why an attempt has no answer.
@@ -158,4 +159,91 @@ pub(super) async fn read_refusal<P>(mut served: Served<P>) -> Result<Refusal<P>,
     };
     parts.read = read.freeze();
     Ok(Refusal { served, whole })
+}
+
+/// What one attempt of a pinned request came to.
+pub(super) enum Came<P> {
+    Good(Served<P>),
+    Refused(Refused<P>),
+}
+
+pub(super) struct Refused<P> {
+    pub(super) means: Meaning,
+    /// `None` when there was no answer.
+    pub(super) status: Option<StatusCode>,
+    /// The answer, if it is the client's.
+    pub(super) answer: Option<Refusal<P>>,
+}
+
+/// Sends a pinned request to one replica.
+pub(super) async fn try_pin<P: Pins>(
+    ask: &Ask,
+    replica: &Arc<Backend>,
+    pins: &P,
+    pin: &P::Pin,
+) -> Result<Came<P::Pin>, Error> {
+    let answered = match attempt(ask, replica, |headers, body| {
+        pins.dress(pin, replica, headers, body)
+    })
+    .await
+    {
+        Ok(served) if served.head.status.is_success() => return Ok(Came::Good(served)),
+        Ok(served) => read_refusal(served).await,
+        Err(unanswered) => Err(unanswered),
+    };
+    let came_back = match &answered {
+        Ok(refusal) => CameBack::Answer {
+            status: refusal.served.head.status,
+            body: &refusal.served.parts.read,
+        },
+        Err(Unanswered::NoAnswer) => CameBack::NoAnswer,
+        Err(Unanswered::HalfAnswer) => CameBack::HalfAnswer,
+        Err(Unanswered::Late(deadline)) => return Err(Error::TimedOut(*deadline)),
+    };
+    let standing = pins.standing(pin);
+    let facts = Facts {
+        sent_prefill: standing.sent_prefill,
+        prefill_pool_came: standing.prefill_pool_came,
+        pins_live: standing.pins_live,
+        sets_in_pool: standing.sets_in_pool,
+        settling: standing.settling,
+        confirmed: standing.confirmed,
+        model_listed: pins.listed(replica),
+    };
+    let means = meaning(came_back, &facts);
+    if means == Meaning::ModelNotReady {
+        replica.refresh_listing();
+    }
+    let status = answered.as_ref().ok().map(|refusal| refusal.served.head.status);
+    let answer = match (answered, means) {
+        (Ok(refusal), Meaning::Client | Meaning::Settling | Meaning::Unconfirmed) => Some(refusal),
+        (Ok(refusal), Meaning::BackPressure(_)) => {
+            refusal.keep(Outcome::BackPressure);
+            None
+        }
+        (
+            Ok(refusal),
+            Meaning::Replica
+            | Meaning::ModelNotReady
+            | Meaning::RePick(_)
+            | Meaning::Lottery
+            | Meaning::Failure,
+        ) => {
+            refusal.keep(Outcome::ServerError);
+            None
+        }
+        (Err(_), _) => None,
+    };
+    Ok(Came::Refused(Refused {
+        means,
+        status,
+        answer,
+    }))
+}
+
+/// What might have been the client's answer is followed by another try.
+pub(super) fn keep<P>(answer: Option<Refusal<P>>) {
+    if let Some(refusal) = answer {
+        refusal.keep(Outcome::ServerError);
+    }
 }

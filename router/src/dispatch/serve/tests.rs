@@ -16,7 +16,13 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 
 use super::*;
-use crate::{backends::Backends, dispatch::relay::End};
+use crate::{
+    backends::Backends,
+    dispatch::{
+        metrics::{Outcome, Repicked},
+        relay::End,
+    },
+};
 use crate::{dispatch::limits::REFUSAL_BODY, error::Deadline};
 
 const GENERIC: &str =
@@ -116,6 +122,11 @@ const LIVE: Standing = Standing {
     sets_in_pool: 1,
     settling: false,
     confirmed: true,
+};
+
+const UNCONFIRMED: Standing = Standing {
+    confirmed: false,
+    ..LIVE
 };
 
 struct World {
@@ -484,11 +495,7 @@ async fn while_nobody_confirms_the_view_an_invalid_request_is_first_a_dead_worke
     })
     .await;
     let world = World::new(&[shim.url()], &[]);
-    let unconfirmed = Standing {
-        confirmed: false,
-        ..LIVE
-    };
-    let mut script = world.script(2, unconfirmed);
+    let mut script = world.script(2, UNCONFIRMED);
     let served = world.pinned(&mut script, false).await.unwrap();
     assert_eq!(served.head.status, 200);
     assert_eq!(served.pin.as_ref().map(|pin| pin.number), Some(2));
@@ -516,13 +523,9 @@ async fn a_worker_that_one_frontend_has_lost_another_may_know() {
     };
     let (lost, knows) = (stub(script_of(INVALID)).await, stub(script_of("")).await);
     let world = World::new(&[lost.url(), knows.url()], &[]);
-    let unconfirmed = Standing {
-        confirmed: false,
-        ..LIVE
-    };
     // Replicas take turns, so that some of these begin with the one that knows.
     for _ in 0..4 {
-        let mut script = world.script(2, unconfirmed);
+        let mut script = world.script(2, UNCONFIRMED);
         let served = world.pinned(&mut script, false).await.unwrap();
         assert_eq!(served.head.status, 200);
         assert_eq!((script.repicked.len(), script.suspected), (1, 1));
@@ -536,17 +539,72 @@ async fn a_worker_that_one_frontend_has_lost_another_may_know() {
 }
 
 #[tokio::test]
+async fn a_frontend_that_refuses_every_worker_is_no_proof_against_them() {
+    let (lost, knows) = (
+        stub(|_| stub::json(400, INVALID)).await,
+        stub(|_| stub::json(200, "{}")).await,
+    );
+    let world = World::new(&[lost.url(), knows.url()], &[]);
+    world.shim(1).cool_down(Duration::from_secs(60));
+    let mut script = world.script(2, UNCONFIRMED);
+    let served = world.pinned(&mut script, false).await.unwrap();
+    assert_eq!(
+        (
+            served.head.status.as_u16(),
+            served.pin.as_ref().map(|pin| pin.number)
+        ),
+        (200, Some(2))
+    );
+    assert_eq!(
+        (lost.seen().len(), script.repicked.len(), script.suspected),
+        (2, 1, 0)
+    );
+    drop(served);
+    world.assert_idle();
+}
+
+#[tokio::test]
+async fn what_all_workers_were_refused_for_is_the_answer_when_other_frontends_fail() {
+    for other in [
+        stub(|_| stub::json(503, NOT_READY)).await,
+        stub(|_| stub::json(500, GENERIC)).await,
+        stub(|_| vec![Act::Close]).await,
+    ] {
+        let refused = stub(|_| stub::json(400, INVALID)).await;
+        let world = World::new(&[refused.url(), other.url()], &[]);
+        world.shim(1).cool_down(Duration::from_secs(60));
+        let served = world
+            .pinned(&mut world.script(2, UNCONFIRMED), false)
+            .await
+            .unwrap();
+        assert!(refused.seen().len() == 2 && !other.seen().is_empty());
+        assert_eq!(text(hand_on(served)).await, (400, INVALID.to_owned()));
+        world.assert_idle();
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_a_frontend_took_is_not_told_to_be_invalid() {
+    let shim = stub(|seen| match pin_of(seen) {
+        "1" => stub::json(500, GENERIC),
+        _ => stub::json(400, INVALID),
+    })
+    .await;
+    let world = World::new(&[shim.url()], &[]);
+    let failed = world.pinned(&mut world.script(2, UNCONFIRMED), false).await.err();
+    let first = Some(StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(failed, Some(Error::DecodeFailed { first }));
+    world.assert_idle();
+}
+
+#[tokio::test]
 async fn a_request_that_is_invalid_stays_so_while_nobody_confirms_the_view() {
     let shim = stub(|_| stub::json(400, INVALID)).await;
     let world = World::new(&[shim.url()], &[shim.url()]);
-    let unconfirmed = Standing {
-        confirmed: false,
-        ..LIVE
-    };
     // With other workers to ask, and without: the fallback is not for the client's mistakes.
     for (pins, tries) in [(9, 2), (1, 1)] {
         let before = shim.seen().len();
-        let mut script = world.script(pins, unconfirmed);
+        let mut script = world.script(pins, UNCONFIRMED);
         let served = world.pinned(&mut script, true).await.unwrap();
         assert_eq!(
             (script.repicked.len(), script.suspected + script.answered),

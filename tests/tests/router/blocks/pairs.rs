@@ -15,13 +15,20 @@ use crate::support::{MODEL, PATIENCE, Router, post, send};
 async fn booked(router: &Router, ground: &Ground) -> (u64, u64) {
     let shown = router.admin("/admin/dynamo/workers").await;
     let of = |role: Role, what: &str| {
-        let worker = ground.workers().into_iter().find(|worker| worker.role == role).unwrap();
+        let worker = ground
+            .workers()
+            .into_iter()
+            .find(|worker| worker.role == role)
+            .unwrap();
         let id = Value::from(worker.instance.to_string());
         let rows = shown["workers"].as_array().unwrap();
         let row = rows.iter().find(|row| row["worker_id"] == id).unwrap();
         row["ranks"][0][what].as_u64().unwrap()
     };
-    (of(Role::Prefill, "booked_tokens"), of(Role::Decode, "booked_blocks"))
+    (
+        of(Role::Prefill, "booked_tokens"),
+        of(Role::Decode, "booked_blocks"),
+    )
 }
 
 /// The head of an answer whose body does not come.
@@ -46,7 +53,9 @@ async fn a_prompt_that_was_handed_over_is_no_work_of_its_prefill_worker() {
     assert!(tokens > 0 && blocks > 0, "{tokens} tokens, {blocks} blocks");
 
     let by_blocks = Router::before(&ground.sim, &ground.store, &ground.kv("")).await;
-    teller.first(&by_blocks, stored(None, chain(&text, None)[..20].to_vec())).await;
+    teller
+        .first(&by_blocks, stored(None, chain(&text, None)[..20].to_vec()))
+        .await;
     let begun = tokio::time::Instant::now();
     // A busy machine may have no time to render the prompt.
     while selected(&by_blocks, "overlap") == 0.0 {

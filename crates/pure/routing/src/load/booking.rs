@@ -9,7 +9,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -95,14 +95,19 @@ impl Booking {
 
     /// So many of its blocks on the decode rank others hold, who stay when it ends.
     pub fn keep(&self, blocks: u32) {
-        let mut parts = self.request.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        parts.kept = blocks;
+        self.request.parts().kept = blocks;
     }
 
-    /// The answer shows that the prefill is done. Only the first call counts.
-    pub fn prefill_ended(&self, now: Millis) {
-        let took = self.request.rated.then(|| now.since(self.request.at));
-        self.request.prefill_ended(took);
+    /// The prefill worker of the pair has handed over: it has nothing more to do. The decode worker has the request, and
+    /// may let it wait: no sample of it need contain it yet.
+    pub fn handed_over(&self, now: Millis) {
+        self.request.end_prefill(self.request.took(now));
+    }
+
+    /// The first byte of the answer's body has arrived: the prefill is done, and the decode worker is at work.
+    pub fn first_byte(&self, now: Millis) {
+        self.request.end_prefill(self.request.took(now));
+        self.request.arrive();
     }
 }
 
@@ -142,7 +147,8 @@ impl Agenda {
         self.note_first(&awaited);
         drop(awaited);
         for request in due.into_values() {
-            request.prefill_ended(None);
+            request.end_prefill(None);
+            request.arrive();
         }
     }
 
@@ -197,21 +203,32 @@ struct Parts {
 }
 
 impl InFlight {
-    fn prefill_ended(&self, took: Option<u64>) {
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((slot, part)) = parts.prefill.take() {
+    /// Milliseconds since the dispatch, where they tell the rate of its rank.
+    fn took(&self, now: Millis) -> Option<u64> {
+        self.rated.then(|| now.since(self.at))
+    }
+
+    fn end_prefill(&self, took: Option<u64>) {
+        let part = self.parts().prefill.take();
+        if let Some((slot, part)) = part {
             slot.end_prefill(&part, took);
-            if let Some((slot, part)) = &mut parts.decode {
-                slot.arrive(part);
-            }
         }
     }
 
-    fn ended(&self) {
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((slot, part)) = parts.prefill.take() {
-            slot.end_prefill(&part, None);
+    /// From now on a sample of the decode rank may contain it.
+    fn arrive(&self) {
+        if let Some((slot, part)) = &mut self.parts().decode {
+            slot.arrive(part);
         }
+    }
+
+    fn parts(&self) -> MutexGuard<'_, Parts> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ended(&self) {
+        self.end_prefill(None);
+        let mut parts = self.parts();
         if let Some((slot, part)) = parts.decode.take() {
             slot.end_decode(&part, parts.kept.into());
         }

@@ -233,7 +233,7 @@ fn what_open_requests_share_is_in_use_once() {
     assert_eq!(other.shared(), 20);
     let second = rig.book_beside(&second, known.tokens, true, other.shared());
     for booking in [&first, &second] {
-        booking.prefill_ended(rig.now);
+        booking.first_byte(rig.now);
     }
     let (_, rows) = rig.pick_by(&known.prompt());
     assert_eq!(rows[0].cost.unwrap(), 20.0);
@@ -256,7 +256,7 @@ fn what_has_ended_since_the_last_sample_is_not_in_front() {
     let pick = rig.pick_by(&known.prompt()).0.unwrap();
     let worker = decode_of(&pick);
     let booking = rig.book(&pick, known.tokens, true);
-    booking.prefill_ended(rig.now);
+    booking.first_byte(rig.now);
     rig.hear(blocks(worker, 50));
     let cost = |rig: &Rig| {
         let rows = rig.pick_by(&known.prompt()).1;
@@ -281,9 +281,48 @@ fn a_worker_that_serves_alone_has_its_prompts_in_front_until_the_first_byte() {
     let cost = |rows: &[crate::picker::Explained]| rows[0].cost.unwrap();
     // 16 blocks in front, 20 of its own less 4, 20 in use, 20 of its own.
     assert_eq!(cost(&rows), 16.0 + 16.0 + 20.0 + 20.0);
-    booking.prefill_ended(rig.now);
+    booking.first_byte(rig.now);
     let (_, rows) = rig.pick_by(&known.prompt());
     assert_eq!(cost(&rows), 16.0 + 20.0 + 20.0);
+}
+
+#[test]
+fn a_prompt_that_was_handed_over_waits_at_its_decode_worker_until_the_first_byte() {
+    let mut rig = Rig::new(&[prefill(1), decode(3).blocks(1000)]);
+    let known = Known::device(20, &[(1, 4)]);
+    let pick = rig.pick_by(&known.prompt()).0.unwrap();
+    assert!(pick.head_ends_prefill());
+    let booking = rig.book(&pick, known.tokens, true);
+    // Of a prompt like it: 16 blocks to read, 20 to hold.
+    let cost = |rig: &Rig, worker: u64| {
+        let rows = rig.pick_by(&known.prompt()).1;
+        let row = rows.iter().find(|row| row.worker.instance.raw() == worker);
+        row.unwrap().cost.unwrap()
+    };
+    assert_eq!(cost(&rig, 1), 16.0 + 16.0 + 20.0);
+    booking.handed_over(rig.now);
+    assert_eq!(cost(&rig, 1), 16.0 + 20.0);
+    // It is full: what it has been given is in a queue, and not in its cache.
+    rig.hear(blocks(3, 50));
+    assert_eq!(cost(&rig, 3), (50.0 + 20.0 + 20.0) / 1000.0);
+    booking.first_byte(rig.now);
+    rig.hear(blocks(3, 71));
+    assert_eq!(cost(&rig, 3), (71.0 + 20.0) / 1000.0);
+}
+
+#[test]
+fn the_head_tells_the_end_of_a_prefill_where_workers_are_asked_in_turn() {
+    let known = Known::device(20, &[(1, 4)]);
+    let tells = |workers: &[Build]| {
+        let rig = Rig::new(workers);
+        rig.pick_by(&known.prompt()).0.unwrap().head_ends_prefill()
+    };
+    assert!(tells(&[prefill(1), decode(3)]));
+    let at_once = prefill(1).card(|card| card.has_disaggregated_endpoint = true);
+    assert!(!tells(&[at_once, decode(3)]), "both are asked at once");
+    assert!(!tells(&[aggregated(1)]), "the head comes before its work");
+    let by_load = Rig::new(&[prefill(1), decode(3)]).pick().unwrap();
+    assert!(!by_load.head_ends_prefill());
 }
 
 #[test]
