@@ -25,7 +25,9 @@ pub const RENEW: Duration = Duration::from_secs(30 * 60);
 
 /// Connections of routers at once, each with a good token of a `RouterConfig` that is served here: four times the largest
 /// fleet of routers that is measured, with room for reconnects. While all are taken, the oldest one without a session of
-/// the `RouterConfig` that has most of those makes way.
+/// the `RouterConfig` that has most of those makes way; where there is none, the newest one of the namespace that has most,
+/// for one that has less than its share, which is all of them divided by the namespaces that have any. The `RouterConfig`s
+/// of a namespace share its part alike.
 pub const MAX_CONNECTIONS: usize = 1_024;
 
 /// Connections at once on which no good token was shown yet, handshakes included. The oldest one of the address that
