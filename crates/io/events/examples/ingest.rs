@@ -38,7 +38,7 @@ fn main() {
 
 fn run(workers: u64, events: u64, blocks: u64) {
     let intake = Intake::new(Arc::new(Index::new(Caps::default())));
-    intake.follow(&fleet(workers));
+    intake.follow(&fleet(workers), Duration::ZERO);
     let messages = (400_000 / (events * blocks).max(4)).clamp(20, 40_000);
     let mut streams: Vec<_> = (1..=workers)
         .map(|id| (id, Cursors::new(id), subscriber(), 0_u64, 0_u64))

@@ -17,8 +17,8 @@ use continuum_fleet::{
     view::{FleetView, Publisher, Topic},
 };
 use continuum_kv_index::{Caps, Cursors, Index, Intake, Origin, Outcome, RankKey};
-use continuum_wire::{Budget, Delivery, Expected, Limits, Refusal, zmtp::Message};
-use tokio::time::Instant;
+use continuum_wire::{Budget, Delivery, Expected, Refusal, zmtp::Message};
+use tokio::{sync::watch, time::Instant};
 
 use crate::{
     broker::Subjects,
@@ -38,13 +38,16 @@ use crate::{
 pub struct Filled {
     index: Arc<ArcSwapOption<Index>>,
     intake: Arc<Intake>,
+    /// The zero of the intake's time.
+    started: Instant,
 }
 
 impl Filled {
-    fn new(intake: Arc<Intake>) -> Self {
+    fn new(intake: Arc<Intake>, started: Instant) -> Self {
         Self {
             index: Arc::default(),
             intake,
+            started,
         }
     }
 
@@ -57,7 +60,7 @@ impl Filled {
     /// Whether a rank holds blocks that the index does not know of: see [`Intake::misses`].
     #[must_use]
     pub fn misses(&self, rank: &RankKey) -> bool {
-        self.intake.misses(rank)
+        self.intake.misses(rank, self.started.elapsed())
     }
 
     /// Ranks that hold nothing any more of what they held before: see [`Intake::take_gone`].
@@ -97,8 +100,9 @@ impl Blocks {
     pub(crate) fn new(metrics: BlockMetrics, seed: u64) -> Self {
         let first = BlockSettings::default();
         let intake = Arc::new(Intake::new(Arc::new(Index::seeded(NOTHING, seed))));
+        let started = Instant::now();
         Self {
-            filled: Filled::new(Arc::clone(&intake)),
+            filled: Filled::new(Arc::clone(&intake), started),
             intake,
             seed,
             metrics,
@@ -107,7 +111,7 @@ impl Blocks {
             beyond: AtomicUsize::new(0),
             away: Arc::default(),
             subscriptions: AtomicU64::default(),
-            started: Instant::now(),
+            started,
             cursors: Mutex::default(),
         }
     }
@@ -146,6 +150,7 @@ impl Family for Blocks {
 
     fn follow(&self, view: &FleetView, settings: &Settings) {
         let wanted = &settings.blocks;
+        let now = self.started.elapsed();
         self.budget.set_limit(wanted.budget);
         self.intake.bound_cursors(wanted.cursors);
         let caps = settings.enabled.then_some(wanted.caps);
@@ -154,14 +159,14 @@ impl Family for Blocks {
             (Some(_), Some(_)) | (None, None) => {}
             (None, Some(_)) | (Some(_), None) => {
                 let index = Arc::new(Index::seeded(caps.unwrap_or(NOTHING), self.seed));
-                self.intake.fill(Arc::clone(&index));
+                self.intake.fill(Arc::clone(&index), now);
                 self.filled.index.store(settings.enabled.then_some(index));
             }
         }
         let beyond = if settings.enabled {
-            self.intake.follow(view)
+            self.intake.follow(view, now)
         } else {
-            self.intake.follow(&FleetView::default())
+            self.intake.follow(&FleetView::default(), now)
         };
         // Once for as long as it lasts.
         if self.beyond.swap(beyond, Relaxed) == 0 && beyond > 0 {
@@ -173,7 +178,7 @@ impl Family for Blocks {
         }
     }
 
-    fn direct(&self, publisher: &Publisher, limits: Limits) -> Self::Direct {
+    fn direct(&self, publisher: &Publisher, settings: &watch::Receiver<Settings>) -> Self::Direct {
         let cursors = lock(&self.cursors)
             .entry(publisher.key.id)
             .or_insert_with(|| Arc::new(Mutex::new(self.new_cursors())))
@@ -181,7 +186,7 @@ impl Family for Blocks {
         Stream {
             id: publisher.key.id,
             namespace: publisher.namespace.clone(),
-            limits,
+            settings: settings.clone(),
             intake: Arc::clone(&self.intake),
             started: self.started,
             metrics: self.metrics.clone(),
@@ -190,9 +195,9 @@ impl Family for Blocks {
         }
     }
 
-    fn relay(&self, limits: Limits) -> Self::Relay {
+    fn relay(&self, settings: &watch::Receiver<Settings>) -> Self::Relay {
         Streams {
-            limits: limits.brokered(),
+            settings: settings.clone(),
             intake: Arc::clone(&self.intake),
             started: self.started,
             metrics: self.metrics.clone(),
@@ -211,7 +216,7 @@ impl Family for Blocks {
     fn subscribed<T>(&self, publishers: &BTreeMap<PublisherId, T>) {
         let mut known = lock(&self.cursors);
         for (_, cursors) in known.extract_if(.., |id, _| !publishers.contains_key(id)) {
-            self.intake.end(&mut lock(&cursors));
+            self.intake.end(&mut lock(&cursors), self.started.elapsed());
         }
     }
 
@@ -224,7 +229,7 @@ impl Family for Blocks {
 pub(crate) struct Stream {
     id: PublisherId,
     namespace: Namespace,
-    limits: Limits,
+    settings: watch::Receiver<Settings>,
     intake: Arc<Intake>,
     started: Instant,
     metrics: BlockMetrics,
@@ -242,7 +247,8 @@ impl Handler for Stream {
             first_frame: Some(topic.as_bytes()),
             publisher: Some(self.id),
         };
-        match Delivery::decode(message, &expected, &self.limits) {
+        let limits = self.settings.borrow().limits(Topic::KvEvents);
+        match Delivery::decode(message, &expected, &limits) {
             Ok(delivery) => {
                 self.forgotten.speaks();
                 let mut cursors = lock(&self.cursors);
@@ -251,9 +257,7 @@ impl Handler for Stream {
                     namespace: &self.namespace,
                     now: self.started.elapsed(),
                 };
-                let tally = self
-                    .intake
-                    .accept(&mut cursors, from, &delivery.payload, &self.limits);
+                let tally = self.intake.accept(&mut cursors, from, &delivery.payload, &limits);
                 self.metrics.add(&tally);
             }
             Err(refusal) => self.metrics.count(Outcome::Refused(refusal), 1),
@@ -265,7 +269,7 @@ impl Session for Stream {
     fn lost(&mut self) {}
 
     fn stale(&mut self) {
-        let emptied = self.intake.age(&lock(&self.cursors));
+        let emptied = self.intake.age(&lock(&self.cursors), self.started.elapsed());
         if emptied > 0 {
             self.forgotten
                 .emptied(emptied, Some(self.id), Some(&self.namespace));
@@ -275,7 +279,7 @@ impl Session for Stream {
 
 /// The streams that a set of brokers relays. A message that came through one of them is a duplicate on the next.
 pub(crate) struct Streams {
-    limits: Limits,
+    settings: watch::Receiver<Settings>,
     intake: Arc<Intake>,
     started: Instant,
     metrics: BlockMetrics,
@@ -310,7 +314,8 @@ impl Streams {
             first_frame: None,
             publisher: None,
         };
-        let delivery = Delivery::decode(message, &expected, &self.limits)?;
+        let limits = self.settings.borrow().limits(Topic::KvEvents).brokered();
+        let delivery = Delivery::decode(message, &expected, &limits)?;
         lock(&self.shared).forgotten.speaks();
         let from = Origin {
             publisher: delivery.publisher,
@@ -318,9 +323,7 @@ impl Streams {
             now: self.started.elapsed(),
         };
         let mut cursors = lock(&self.cursors);
-        let tally = self
-            .intake
-            .accept(&mut cursors, from, &delivery.payload, &self.limits);
+        let tally = self.intake.accept(&mut cursors, from, &delivery.payload, &limits);
         self.metrics.add(&tally);
         Ok(())
     }
@@ -353,7 +356,7 @@ impl Relay for Streams {
             return;
         }
         drop(shared);
-        let emptied = self.intake.age(&lock(&self.cursors));
+        let emptied = self.intake.age(&lock(&self.cursors), self.started.elapsed());
         if emptied > 0 {
             lock(&self.shared).forgotten.emptied(emptied, None, None);
         }
@@ -366,7 +369,7 @@ impl Relay for Streams {
     }
 
     fn end(&self) {
-        self.intake.end(&mut lock(&self.cursors));
+        self.intake.end(&mut lock(&self.cursors), self.started.elapsed());
     }
 }
 

@@ -5,11 +5,12 @@
 
 use std::{
     fmt,
-    future::Future,
+    future::{Future, pending},
     io,
     net::{IpAddr, SocketAddr, ToSocketAddrs as _},
     pin::Pin,
     sync::Arc,
+    task::{Context, Poll},
 };
 
 use continuum_config::value::TcpEndpoint;
@@ -20,15 +21,16 @@ use continuum_fleet::{
 use ipnet::IpNet;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
-    sync::Semaphore,
+    sync::{Semaphore, watch},
     task::spawn_blocking,
     time::timeout,
 };
 
-use crate::limits::{
-    CONNECT_TIMEOUT, KEEPALIVE_EVERY, KEEPALIVE_PROBES, MAX_ADDRESSES, MAX_CONNECTS, MAX_LOOKUPS,
+use crate::{
+    limits::{CONNECT_TIMEOUT, KEEPALIVE_EVERY, KEEPALIVE_PROBES, MAX_ADDRESSES, MAX_CONNECTS, MAX_LOOKUPS},
+    settings::Settings,
 };
 
 /// Something that bytes flow through.
@@ -92,7 +94,7 @@ impl Error {
 /// Connects to the advertised address over TCP.
 #[derive(Clone, Debug)]
 pub struct Direct {
-    allowed: Arc<[IpNet]>,
+    settings: watch::Receiver<Settings>,
     connects: Arc<Semaphore>,
     lookups: Arc<Semaphore>,
 }
@@ -101,24 +103,45 @@ impl Direct {
     /// With networks, only addresses within them are connected to; without, all are.
     #[must_use]
     pub fn new(allowed: impl Into<Arc<[IpNet]>>) -> Self {
-        Self {
+        let settings = Settings {
             allowed: allowed.into(),
+            ..Settings::default()
+        };
+        Self::following(watch::channel(settings).1)
+    }
+
+    /// The networks are those of the settings at any time: a connection to an address that is forbidden later ends.
+    #[must_use]
+    pub fn following(settings: watch::Receiver<Settings>) -> Self {
+        Self {
+            settings,
             connects: Arc::new(Semaphore::new(MAX_CONNECTS)),
             lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
         }
     }
 
-    async fn open(&self, endpoint: &str) -> Result<TcpStream, Error> {
+    async fn open(&self, endpoint: &str) -> Result<Fenced, Error> {
         let endpoint = TcpEndpoint::parse(endpoint).map_err(|_| Error::Endpoint)?;
         let addresses = self.resolve(&endpoint).await?;
-        let allows = |address: &SocketAddr| self.allows(address.ip());
-        let allowed: Vec<_> = addresses.into_iter().filter(allows).take(MAX_ADDRESSES).collect();
+        let networks = Arc::clone(&self.settings.borrow().allowed);
+        let is_allowed = |address: &SocketAddr| allows(&networks, address.ip());
+        let allowed: Vec<_> = addresses
+            .into_iter()
+            .filter(is_allowed)
+            .take(MAX_ADDRESSES)
+            .collect();
         // An address that swallows packets must not use up the time of the others.
         let share = CONNECT_TIMEOUT / u32::try_from(allowed.len()).unwrap_or(1).max(1);
         let mut last = Error::NotAllowed;
         for address in allowed {
             match timeout(share, TcpStream::connect(address)).await {
-                Ok(Ok(stream)) => return tuned(stream).map_err(Error::Connect),
+                Ok(Ok(stream)) => {
+                    let forbidden = forbidden(address.ip(), self.settings.clone());
+                    return Ok(Fenced {
+                        stream: tuned(stream).map_err(Error::Connect)?,
+                        forbidden: Box::pin(forbidden),
+                    });
+                }
                 Ok(Err(error)) => last = Error::Connect(error),
                 Err(_) => last = Error::Timeout,
             }
@@ -147,12 +170,6 @@ impl Direct {
             .map_err(|lost| Error::Resolve(io::Error::other(lost)))?
             .map_err(Error::Resolve)
     }
-
-    fn allows(&self, ip: IpAddr) -> bool {
-        // `::ffff:10.0.0.7` is 10.0.0.7.
-        let ip = ip.to_canonical();
-        self.allowed.is_empty() || self.allowed.iter().any(|network| network.contains(&ip))
-    }
 }
 
 impl Connector for Direct {
@@ -166,6 +183,56 @@ impl Connector for Direct {
             }
         })
     }
+}
+
+/// A stream that breaks when its address is allowed no more.
+struct Fenced {
+    stream: TcpStream,
+    forbidden: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl AsyncRead for Fenced {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.forbidden.as_mut().poll(cx).is_ready() {
+            let reason = "its address is not in dynamo.load.direct_allow_cidrs any more";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::PermissionDenied, reason)));
+        }
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Fenced {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// Waits until an address is allowed no more, which may be now. Nothing is to be asked of it afterwards.
+async fn forbidden(ip: IpAddr, mut settings: watch::Receiver<Settings>) {
+    while allows(&settings.borrow_and_update().allowed, ip) {
+        if settings.changed().await.is_err() {
+            // Nobody can change the settings any more.
+            pending::<()>().await;
+        }
+    }
+}
+
+fn allows(networks: &[IpNet], ip: IpAddr) -> bool {
+    // `::ffff:10.0.0.7` is 10.0.0.7.
+    let ip = ip.to_canonical();
+    networks.is_empty() || networks.iter().any(|network| network.contains(&ip))
 }
 
 fn tuned(stream: TcpStream) -> io::Result<TcpStream> {

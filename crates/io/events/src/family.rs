@@ -6,7 +6,8 @@ use continuum_fleet::{
     ids::PublisherId,
     view::{FleetView, Publisher, Topic},
 };
-use continuum_wire::{Budget, Limits, zmtp::Message};
+use continuum_wire::{Budget, zmtp::Message};
+use tokio::sync::watch;
 
 use crate::{
     broker::{Coverage, Group, Subjects},
@@ -40,10 +41,10 @@ pub(crate) trait Family: Send + Sync + 'static {
     fn follow(&self, _view: &FleetView, _settings: &Settings) {}
 
     /// A subscription to a publisher begins, or begins again.
-    fn direct(&self, publisher: &Publisher, limits: Limits) -> Self::Direct;
+    fn direct(&self, publisher: &Publisher, settings: &watch::Receiver<Settings>) -> Self::Direct;
 
     /// Connections to a set of brokers begin.
-    fn relay(&self, limits: Limits) -> Self::Relay;
+    fn relay(&self, settings: &watch::Receiver<Settings>) -> Self::Relay;
 
     /// These publishers have a subscription of their own now, others have none any more.
     fn subscribed<T>(&self, _publishers: &BTreeMap<PublisherId, T>) {}
@@ -138,7 +139,7 @@ impl Family for LoadSamples {
         self.metrics.lines()
     }
 
-    fn direct(&self, publisher: &Publisher, _limits: Limits) -> Self::Direct {
+    fn direct(&self, publisher: &Publisher, _settings: &watch::Receiver<Settings>) -> Self::Direct {
         subscription::Publisher::new(
             publisher.key.id,
             publisher.namespace.clone(),
@@ -147,7 +148,7 @@ impl Family for LoadSamples {
         )
     }
 
-    fn relay(&self, _limits: Limits) -> Self::Relay {
+    fn relay(&self, _settings: &watch::Receiver<Settings>) -> Self::Relay {
         Group::new(Arc::clone(&self.coverage), self.metrics.clone())
     }
 }

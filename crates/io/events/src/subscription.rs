@@ -1,6 +1,11 @@
 //! Keeping one connection up: connect, run, wait, again; and what a direct publisher's messages mean.
 
-use std::{future::Future, pin::pin, sync::Arc};
+use std::{
+    future::{Future, pending},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use continuum_fleet::{
     ids::{Namespace, PublisherId},
@@ -11,7 +16,10 @@ use continuum_wire::{
     ActiveLoad, Budget, Delivery, Expected, Limits, Refusal,
     zmtp::{self, Message},
 };
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until},
+};
 
 use crate::{
     client::{self, Ended, Handler, Topics},
@@ -20,6 +28,7 @@ use crate::{
     metrics::{Lines, Metrics, Outcome},
     outages::{Complaint, Outages},
     sequence::{Step, step},
+    settings::Settings,
     sink::LoadSink,
     status::{Mark, State},
 };
@@ -39,7 +48,8 @@ pub(crate) trait Session: Handler {
 pub(crate) struct Line {
     pub(crate) target: Target,
     pub(crate) connector: Arc<dyn Connector>,
-    pub(crate) limits: Limits,
+    /// What messages may be is read for each connection. A change of the settings ends the wait for the next one.
+    pub(crate) settings: watch::Receiver<Settings>,
     pub(crate) budget: Option<Budget>,
     pub(crate) lines: Lines,
     pub(crate) mark: Mark,
@@ -71,7 +81,8 @@ impl Line {
                         delivered: false,
                     };
                     let budget = self.budget.clone();
-                    let ended = client::run(stream, self.limits, budget, topics(), &mut watched).await;
+                    let limits = self.limits();
+                    let ended = client::run(stream, limits, budget, topics(), &mut watched).await;
                     let (ready, delivered) = (watched.ready, watched.delivered);
                     if let Some(since) = ready {
                         session.lost();
@@ -105,8 +116,30 @@ impl Line {
                 }
             }
             self.mark.set(State::Backoff);
-            ageing(sleep(self.backoff.delay()), &mut stale_at, session).await;
+            let wait = pause(self.backoff.delay(), &mut self.settings);
+            ageing(wait, &mut stale_at, session).await;
         }
+    }
+
+    fn limits(&self) -> Limits {
+        let limits = self.settings.borrow().limits(self.target.family);
+        match self.target.publisher {
+            Some(_) => limits,
+            None => limits.brokered(),
+        }
+    }
+}
+
+/// Waits before the next connection, and no longer once the settings change: they may be what was wrong.
+async fn pause(delay: Duration, settings: &mut watch::Receiver<Settings>) {
+    let changed = async {
+        if settings.changed().await.is_err() {
+            pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        () = changed => {}
+        () = sleep(delay) => {}
     }
 }
 

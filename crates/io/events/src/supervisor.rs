@@ -14,8 +14,6 @@ use continuum_runtime::{
     cell::Cell,
     tasks::{Spawner, Task, TaskError},
 };
-use continuum_wire::Limits;
-use ipnet::IpNet;
 use tokio::{
     sync::watch,
     task::{JoinSet, yield_now},
@@ -65,9 +63,10 @@ pub fn spawn(
     metrics: Metrics,
     bus: Option<Arc<dyn Connector>>,
 ) -> Handle {
-    let supervisor = Supervisor::new(spawner, LoadSamples::new(sink, metrics), bus);
+    let family = LoadSamples::new(sink, metrics);
+    let supervisor = Supervisor::new(spawner, settings, family, bus);
     let board = supervisor.board.clone();
-    spawner.essential("load subscriptions", |stop| supervisor.run(view, settings, stop));
+    spawner.essential("load subscriptions", |stop| supervisor.run(view, stop));
     Handle { board }
 }
 
@@ -84,16 +83,15 @@ pub fn spawn_blocks(
 ) -> (Handle, Filled) {
     let blocks = Blocks::new(metrics, seed);
     let filled = blocks.filled();
-    let supervisor = Supervisor::new(spawner, blocks, bus);
+    let supervisor = Supervisor::new(spawner, settings, blocks, bus);
     let board = supervisor.board.clone();
-    spawner.essential("block event subscriptions", |stop| {
-        supervisor.run(view, settings, stop)
-    });
+    spawner.essential("block event subscriptions", |stop| supervisor.run(view, stop));
     (Handle { board }, filled)
 }
 
 struct Supervisor<F: Family> {
     spawner: Spawner,
+    settings: watch::Receiver<Settings>,
     family: F,
     bus: Option<Arc<dyn Connector>>,
     board: Board,
@@ -159,11 +157,9 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// The connector in force and the settings that it was made of.
+/// The connector in force. Other settings are read for each connection, and end none but those that they forbid.
 struct Way {
     reach: Reach,
-    allowed: Arc<[IpNet]>,
-    limits: Limits,
     connector: Option<Arc<dyn Connector>>,
 }
 
@@ -171,13 +167,19 @@ struct Way {
 struct Running<R> {
     relay: Arc<R>,
     asked: watch::Sender<Vec<Box<[u8]>>>,
-    tasks: Vec<Task>,
+    tasks: BTreeMap<Arc<str>, Task>,
 }
 
 impl<F: Family> Supervisor<F> {
-    fn new(spawner: &Spawner, family: F, bus: Option<Arc<dyn Connector>>) -> Self {
+    fn new(
+        spawner: &Spawner,
+        settings: watch::Receiver<Settings>,
+        family: F,
+        bus: Option<Arc<dyn Connector>>,
+    ) -> Self {
         Self {
             spawner: spawner.clone(),
+            settings,
             board: Board::new(family.lines().clone()),
             family,
             bus,
@@ -190,13 +192,9 @@ impl<F: Family> Supervisor<F> {
         }
     }
 
-    async fn run(
-        mut self,
-        view: Arc<Cell<FleetView>>,
-        mut settings: watch::Receiver<Settings>,
-        stop: CancellationToken,
-    ) -> Result<(), TaskError> {
+    async fn run(mut self, view: Arc<Cell<FleetView>>, stop: CancellationToken) -> Result<(), TaskError> {
         let mut generations = view.subscribe();
+        let mut settings = self.settings.clone();
         loop {
             generations.mark_unchanged();
             let wanted = settings.borrow_and_update().clone();
@@ -242,7 +240,7 @@ impl<F: Family> Supervisor<F> {
             }
         }
         for (endpoints, subjects) in wanted.groups {
-            self.ask(endpoints, subjects, settings, &connector);
+            self.ask(endpoints, subjects, &connector);
         }
     }
 
@@ -254,10 +252,29 @@ impl<F: Family> Supervisor<F> {
         };
         let publishers = self.publishers.extract_if(.., gone);
         let mut stopping: Vec<_> = publishers.map(|(_, (_, task))| task).collect();
-        let mut ended = Vec::new();
         let others = |endpoints: &BTreeSet<_>, _: &mut _| !wanted.groups.contains_key(endpoints);
-        for (_, running) in self.groups.extract_if(.., others) {
-            stopping.extend(running.tasks);
+        let mut others: Vec<_> = self.groups.extract_if(.., others).collect();
+        for endpoints in wanted.groups.keys() {
+            if self.groups.contains_key(endpoints) {
+                continue;
+            }
+            // A set that gains or loses an endpoint is the same one: what it knows stays.
+            let shared = |(before, _): &(BTreeSet<_>, _)| before.intersection(endpoints).count();
+            let like = (0..others.len()).max_by_key(|at| others.get(*at).map_or(0, shared));
+            if let Some(at) = like
+                && others.get(at).is_some_and(|other| shared(other) > 0)
+            {
+                let (_, mut running) = others.swap_remove(at);
+                let lost = running
+                    .tasks
+                    .extract_if(.., |endpoint, _| !endpoints.contains(endpoint));
+                stopping.extend(lost.map(|(_, task)| task));
+                self.groups.insert(endpoints.clone(), running);
+            }
+        }
+        let mut ended = Vec::new();
+        for (_, running) in others {
+            stopping.extend(running.tasks.into_values());
             ended.push(running.relay);
         }
         stop(stopping).await;
@@ -281,23 +298,18 @@ impl<F: Family> Supervisor<F> {
 
     /// The connector of these settings. When it changes, every connection of the old one ends first.
     async fn connector_for(&mut self, settings: &Settings) -> Option<Arc<dyn Connector>> {
-        let limits = settings.limits(F::TOPIC);
         if let Some(way) = &self.way
             && way.reach == settings.reach
-            && way.allowed == settings.allowed
-            && way.limits == limits
         {
             return way.connector.clone();
         }
         self.stop_all().await;
         let connector = match settings.reach {
-            Reach::Direct => Some(Arc::new(Direct::new(Arc::clone(&settings.allowed))) as Arc<dyn Connector>),
+            Reach::Direct => Some(Arc::new(Direct::following(self.settings.clone())) as Arc<dyn Connector>),
             Reach::Broker => self.bus.clone(),
         };
         self.way = Some(Way {
             reach: settings.reach,
-            allowed: Arc::clone(&settings.allowed),
-            limits,
             connector: connector.clone(),
         });
         connector
@@ -313,7 +325,6 @@ impl<F: Family> Supervisor<F> {
             return None;
         };
         let id = publisher.key.id;
-        let limits = settings.limits(F::TOPIC);
         let target = Target {
             family: F::TOPIC,
             namespace: Some(publisher.namespace.clone()),
@@ -324,8 +335,8 @@ impl<F: Family> Supervisor<F> {
             Key::Publisher(id),
             row(publisher, State::Connecting, via_of(settings.reach)),
         );
-        let line = self.line(target, limits, connector, mark);
-        let session = self.family.direct(publisher, limits);
+        let line = self.line(target, connector, mark);
+        let session = self.family.direct(publisher, &self.settings);
         let topics = || Topics::Fixed(F::TOPIC.as_str().as_bytes().into());
         Some(
             self.spawner
@@ -333,60 +344,65 @@ impl<F: Family> Supervisor<F> {
         )
     }
 
-    /// Starts the connections to a set of brokers, or tells the running ones what is asked now.
-    fn ask(
-        &mut self,
-        endpoints: BTreeSet<Arc<str>>,
-        subjects: Subjects,
-        settings: &Settings,
-        connector: &Arc<dyn Connector>,
-    ) {
+    /// Starts the connections to a set of brokers that there are not yet, and tells the others what is asked now.
+    fn ask(&mut self, endpoints: BTreeSet<Arc<str>>, subjects: Subjects, connector: &Arc<dyn Connector>) {
         let topics: Vec<Box<[u8]>> = subjects.keys().cloned().collect();
-        if let Some(running) = self.groups.get(&endpoints) {
-            running.relay.ask(subjects);
-            running.asked.send_if_modified(|asked| {
-                let differs = *asked != topics;
-                *asked = topics;
-                differs
-            });
-            return;
+        let running = self.groups.remove(&endpoints);
+        let mut running = running.unwrap_or_else(|| Running {
+            relay: Arc::new(self.family.relay(&self.settings)),
+            asked: watch::Sender::default(),
+            tasks: BTreeMap::new(),
+        });
+        running.relay.ask(subjects);
+        running.asked.send_if_modified(|asked| {
+            let differs = *asked != topics;
+            *asked = topics;
+            differs
+        });
+        for endpoint in &endpoints {
+            if !running.tasks.contains_key(endpoint) {
+                let task = self.relayed(endpoint, &running, connector);
+                running.tasks.insert(Arc::clone(endpoint), task);
+            }
         }
-        let limits = settings.limits(F::TOPIC);
-        let relay = Arc::new(self.family.relay(limits));
-        relay.ask(subjects);
-        let asked = watch::Sender::new(topics);
-        let start = |endpoint: &Arc<str>| {
-            let first = Row {
-                family: F::TOPIC,
-                publisher: None,
-                namespace: None,
-                component: None,
-                state: State::Connecting,
-                via: Via::Broker,
-            };
-            let target = Target {
-                family: F::TOPIC,
-                namespace: None,
-                publisher: None,
-                endpoint: Arc::clone(endpoint),
-            };
-            let mark = self.board.enter(Key::Broker(Arc::clone(endpoint)), first);
-            let line = self.line(target, limits.brokered(), connector, mark);
-            let list = asked.subscribe();
-            let topics = move || Topics::Following(list.clone());
-            let session = Relayed::new(Arc::clone(&relay));
-            self.spawner
-                .spawn("broker subscription", |stop| keep(line, topics, session, stop))
-        };
-        let tasks = endpoints.iter().map(start).collect();
-        self.groups.insert(endpoints, Running { relay, asked, tasks });
+        self.groups.insert(endpoints, running);
     }
 
-    fn line(&self, target: Target, limits: Limits, connector: &Arc<dyn Connector>, mark: Mark) -> Line {
+    /// Starts the connection to one broker of a set.
+    fn relayed(
+        &self,
+        endpoint: &Arc<str>,
+        running: &Running<F::Relay>,
+        connector: &Arc<dyn Connector>,
+    ) -> Task {
+        let first = Row {
+            family: F::TOPIC,
+            publisher: None,
+            namespace: None,
+            component: None,
+            state: State::Connecting,
+            via: Via::Broker,
+        };
+        let target = Target {
+            family: F::TOPIC,
+            namespace: None,
+            publisher: None,
+            endpoint: Arc::clone(endpoint),
+        };
+        let mark = self.board.enter(Key::Broker(Arc::clone(endpoint)), first);
+        let line = self.line(target, connector, mark);
+        let list = running.asked.subscribe();
+        let topics = move || Topics::Following(list.clone());
+        let session = Relayed::new(Arc::clone(&running.relay));
+        self.spawner
+            .spawn("broker subscription", |stop| keep(line, topics, session, stop))
+    }
+
+    fn line(&self, target: Target, connector: &Arc<dyn Connector>, mark: Mark) -> Line {
         Line {
             target,
             connector: Arc::clone(connector),
-            limits,
+            settings: self.settings.clone(),
             budget: self.family.budget(),
             lines: self.family.lines().clone(),
             mark,
@@ -403,7 +419,7 @@ impl<F: Family> Supervisor<F> {
         let groups: Vec<_> = std::mem::take(&mut self.groups).into_values().collect();
         let (relays, tasks): (Vec<_>, Vec<_>) = groups
             .into_iter()
-            .map(|running| (running.relay, running.tasks))
+            .map(|running| (running.relay, running.tasks.into_values()))
             .unzip();
         stop(publishers.chain(tasks.into_iter().flatten())).await;
         for relay in relays {

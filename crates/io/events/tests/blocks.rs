@@ -213,13 +213,21 @@ async fn cursors_outlive_connections_and_a_change_of_the_settings() {
     let (mut one, mut at) = (Loopback::bind_events(1).await, 0);
     router.sees([&one]);
     router.reaches(&mut one, &mut at, 11).await;
-    // Every connection starts anew.
+    let allow = |networks: &[&str]| {
+        let networks = networks.iter().map(|network| network.parse().unwrap()).collect();
+        router
+            .settings
+            .send_modify(|settings| settings.allowed = networks);
+    };
+    allow(&["10.0.0.0/8"]);
     router
-        .settings
-        .send_modify(|settings| settings.allowed = ["127.0.0.0/8".parse().unwrap()].into());
-    router
-        .until("again", |router| router.handle.rows().len() == 1)
+        .until("ended", |router| {
+            let rows = router.handle.rows();
+            rows.iter().all(|row| row.state == State::Backoff)
+        })
         .await;
+    assert_eq!(router.holds(1, &[11]), 1, "nothing is forgotten");
+    allow(&["10.0.0.0/8", "127.0.0.0/8"]);
     router.until_connected(1).await;
     assert_eq!(router.holds(1, &[11]), 1, "nothing is forgotten");
     assert_eq!(router.counted(Outcome::Gap), 0);
@@ -228,6 +236,37 @@ async fn cursors_outlive_connections_and_a_change_of_the_settings() {
     router.reaches(&mut one, &mut at, 12).await;
     assert_eq!(router.counted(Outcome::Gap), 1);
     assert_eq!(router.holds(1, &[11]), 0);
+    router.stop().await;
+}
+
+/// An event that is published while a connection is made anew is lost, and what is known of its rank with it.
+#[tokio::test]
+async fn other_limits_and_networks_end_no_connection_that_they_allow() {
+    let router = Router::start();
+    let (mut one, mut at) = (Loopback::bind_events(1).await, 0);
+    router.sees([&one]);
+    router.reaches(&mut one, &mut at, 11).await;
+    for change in 1..20 {
+        router.settings.send_modify(|settings| {
+            settings.blocks.payload += 1;
+            settings.allowed = [
+                "127.0.0.0/8".parse().unwrap(),
+                format!("10.{change}.0.0/16").parse().unwrap(),
+            ]
+            .into();
+            settings.blocks.caps.blocks = 1_000 + change;
+        });
+        let taken_over = |router: &Router| router.filled.load().unwrap().caps().blocks == 1_000 + change;
+        router.until("taken over", taken_over).await;
+        at += 1;
+        let tokens = 100 + at;
+        one.publish_events(&[stored(1, at, None, tokens)]).await;
+        router
+            .until("arrives", |router| router.holds(1, &[tokens]) == 1)
+            .await;
+    }
+    assert_eq!(router.counted(Outcome::Gap), 0);
+    assert_eq!(router.holds(1, &[11]), 1);
     router.stop().await;
 }
 
@@ -337,6 +376,21 @@ async fn brokers_relay_publishers_without_records() {
     }
     router.reaches(&mut other, &mut at, 12).await;
     assert!(router.counted(Outcome::Duplicate) > 0);
+    assert_eq!(router.counted(Outcome::Gap), 0);
+    assert_eq!(router.holds(1, &[11]), 1);
+    // A set that loses a broker and gets another one knows what it knew.
+    let third = Loopback::bind_broker(1, subject).await;
+    let endpoints = [&other, &third].map(|broker| broker.endpoint.as_str().into());
+    router
+        .settings
+        .send_modify(|settings| settings.xpub_endpoints = endpoints.into());
+    drop(one);
+    router.until_connected(2).await;
+    at += 1;
+    other.publish_events(&[stored(1, at, None, 13)]).await;
+    router
+        .until("arrives", |router| router.holds(1, &[13]) == 1)
+        .await;
     assert_eq!(router.counted(Outcome::Gap), 0);
     assert_eq!(router.holds(1, &[11]), 1);
     // Another set of brokers: what the old one fed is not known any more.

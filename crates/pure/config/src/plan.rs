@@ -14,7 +14,8 @@ use crate::model::Config;
 pub enum Class {
     /// The next request, check or pick reads the new value.
     Live,
-    /// The subscriptions of load and cache events start anew; stores, indexes and cursors stay.
+    /// Subscriptions to load and cache events that it forbids end; with another transport all start anew. Stores, indexes
+    /// and cursors stay.
     Subscriptions,
     /// The watcher of the fleet is exchanged, where the change matters to it: see [`WatcherSwap`].
     Watcher,

@@ -46,7 +46,7 @@ every error with its place, `config show` prints the file with all defaults, `co
 | reload | a change takes effect |
 |---|---|
 | live | with the next request, check or pick |
-| subscriptions | at once; subscriptions to load and cache events start anew, what they brought stays |
+| subscriptions | at once; subscriptions to load and cache events that a change forbids end, others go on. With another `transport` all start anew |
 | watcher | at once; the watcher of the fleet is exchanged. Only the waiting times, limits or credentials of the same endpoints: the view stands until the first sync. Namespaces that came or went in a list: only those that went are removed. Anything else: the view is emptied. |
 | event bus | at once; sessions that the change concerns end |
 | restart | with the next start of the process; until then the log names the field |

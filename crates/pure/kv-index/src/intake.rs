@@ -8,6 +8,7 @@
 use std::{
     collections::BTreeSet,
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
@@ -61,9 +62,9 @@ impl Intake {
         Arc::clone(&self.read().index)
     }
 
-    /// Fills this index from now on. It begins empty.
-    pub fn fill(&self, index: Arc<Index>) {
-        self.write().fill(index);
+    /// Fills this index from now on. It begins empty. `now` is as in [`Origin`], here and below.
+    pub fn fill(&self, index: Arc<Index>, now: Duration) {
+        self.write().fill(index, now);
     }
 
     /// From now on one subscription may have cursors of at most so many ranks. Cursors that are there already stay.
@@ -75,18 +76,25 @@ impl Intake {
     /// somebody else. Says for how many ranks the index has no room.
     ///
     /// [`Index::tidy`] is to be called afterwards: nobody else cleans up while the fleet is silent.
-    pub fn follow(&self, view: &FleetView) -> usize {
+    pub fn follow(&self, view: &FleetView, now: Duration) -> usize {
         let mut gate = self.write();
-        let beyond = gate.follow(view);
+        let beyond = gate.follow(view, now);
         self.standing.store(Arc::new(gate.standing()));
         beyond
     }
 
-    /// Whether a rank may hold blocks that the index does not know of: what was known of it was forgotten because an
-    /// event was lost, or it continues blocks of which no event came. Waits for nobody.
+    /// Whether a rank may hold blocks that the index does not know of: it was there before anybody listened, what was known
+    /// of it was forgotten because an event was lost, or it continues blocks of which no event came; all of that within
+    /// [`MISSES_FOR`](crate::limits::MISSES_FOR). Waits for nobody.
     #[must_use]
-    pub fn misses(&self, rank: &RankKey) -> bool {
-        self.standing.load().misses(rank)
+    pub fn misses(&self, rank: &RankKey, now: Duration) -> bool {
+        self.standing.load().misses(rank, now)
+    }
+
+    /// Whether a rank has a place in the index. Waits for nobody.
+    #[must_use]
+    pub fn has_place(&self, rank: &RankKey) -> bool {
+        self.standing.load().misses.contains_key(rank)
     }
 
     /// Whether the index has no room for some of a worker's ranks. Waits for nobody.
@@ -122,13 +130,13 @@ impl Intake {
 
     /// Empties the ranks that a subscription feeds, because it has not been connected for long. Its cursors stay: they
     /// tell a repeated event from a new one when it is connected again. Says how many ranks were emptied.
-    pub fn age(&self, cursors: &Cursors) -> usize {
-        self.read().release(cursors)
+    pub fn age(&self, cursors: &Cursors, now: Duration) -> usize {
+        self.read().release(cursors, now)
     }
 
     /// Empties the ranks that a subscription feeds, because it has ended for good.
-    pub fn end(&self, cursors: &mut Cursors) -> usize {
-        let emptied = self.read().release(cursors);
+    pub fn end(&self, cursors: &mut Cursors, now: Duration) -> usize {
+        let emptied = self.read().release(cursors, now);
         cursors.clear();
         emptied
     }

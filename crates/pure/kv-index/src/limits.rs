@@ -27,6 +27,14 @@ pub const MAX_STREAMS_PER_RANK: usize = 4;
 /// long as it takes to forget what a lost subscription said.
 pub const FEEDER_SILENT_AFTER: Duration = Duration::from_secs(60);
 
+/// So long after an event of a rank was lost, or one continued blocks that the index does not know, the rank is taken to
+/// hold more than the index knows. By then most of what it held then has been asked for, and told, again or made way for
+/// others. Longer, and what was only seen to be read would speak against events that are whole again.
+pub const MISSES_FOR: Duration = Duration::from_secs(600);
+
+/// The number of a publisher's first event: who is heard from it on is known whole.
+pub const FIRST_EVENT: u64 = 1;
+
 /// Names by which one rank may know one block: engines give two now and then; more have no use.
 pub const MAX_NAMES_PER_OWNERSHIP: usize = 8;
 

@@ -7,7 +7,7 @@ use continuum_fleet::{
 use continuum_kv_index::{Matches, RankKey};
 use continuum_testkit::view;
 use continuum_wire::{
-    envelope,
+    Limits, envelope,
     router_event::{self, Block, Data, Domain, RouterEvent, Stored, Tier},
 };
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle, time::sleep};
@@ -30,6 +30,10 @@ fn seen() -> FleetView {
         workers: [(worker.key.clone(), Arc::new(worker))].into_iter().collect(),
         ..FleetView::default()
     }
+}
+
+fn unchanged() -> watch::Receiver<Settings> {
+    watch::channel(Settings::default()).1
 }
 
 fn publisher() -> Publisher {
@@ -76,14 +80,14 @@ fn fixture() -> (Fixture, Peer) {
             endpoint: "".into(),
         },
         connector: Arc::clone(&connector) as Arc<dyn Connector>,
-        limits: Limits::KV_EVENTS,
+        settings: unchanged(),
         budget: blocks.budget(),
         lines: blocks.lines().clone(),
         mark: Board::new(blocks.lines().clone()).enter(Key::Publisher(ID), row),
         backoff: backoff(),
         outages: Arc::default(),
     };
-    let mut session = blocks.direct(&publisher(), Limits::KV_EVENTS);
+    let mut session = blocks.direct(&publisher(), &unchanged());
     let topics = || Topics::Fixed(b"kv-events".as_slice().into());
     let task = tokio::spawn(async move { line.keep(topics, &mut session).await });
     (
@@ -211,7 +215,7 @@ async fn a_set_of_brokers_that_only_shake_hands_is_away() {
     let (f, peer) = fixture();
     drop(peer);
     f.task.abort();
-    let streams = f.blocks.relay(Limits::KV_EVENTS);
+    let streams = f.blocks.relay(&unchanged());
     streams.ask([(b"subject".as_slice().into(), Namespace::from("ns"))].into());
     streams.connected();
     zmtp_message(&message(0, 1, 11), b"subject").deliver(|message| streams.message(message));
@@ -231,7 +235,7 @@ async fn a_set_of_brokers_is_lost_with_its_last_connection() {
     let (f, peer) = fixture();
     drop(peer);
     f.task.abort();
-    let streams = f.blocks.relay(Limits::KV_EVENTS);
+    let streams = f.blocks.relay(&unchanged());
     let frames = message(0, 1, 11);
     let mut subject = zmtp_message(&frames, b"subject");
     streams.ask([(b"subject".as_slice().into(), Namespace::from("ns"))].into());
@@ -257,7 +261,7 @@ async fn a_new_bound_of_cursors_is_that_of_running_subscriptions() {
     let mut settings = Settings::default();
     settings.blocks.cursors = 0;
     blocks.follow(&seen(), &settings);
-    let streams = blocks.relay(Limits::KV_EVENTS);
+    let streams = blocks.relay(&unchanged());
     streams.ask([(b"subject".as_slice().into(), Namespace::from("ns"))].into());
     let mut bytes = zmtp_message(&message(0, 1, 11), b"subject");
     bytes.deliver(|message| streams.message(message));

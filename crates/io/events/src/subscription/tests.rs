@@ -42,7 +42,7 @@ fn fixture(prepare: impl FnOnce(&Scripted)) -> Fixture {
             endpoint: "".into(),
         },
         connector: Arc::clone(&connector) as Arc<dyn Connector>,
-        limits: Limits::KV_METRICS,
+        settings: watch::channel(Settings::default()).1,
         budget: None,
         lines: metrics.lines().clone(),
         mark: board.enter(Key::Publisher(ID), row),

@@ -2,10 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -21,12 +18,12 @@ use continuum_wire::{
 use super::{
     Cursors, Outcome, Tally,
     claim::{Claim, Feeder, claim},
-    standing::{Gone, Standing},
+    standing::{Gone, Misses, Standing},
     unscored,
 };
 use crate::{
     Index, RankKey, Refusal,
-    limits::{MAX_RANKS, RANK_SHARES},
+    limits::{FIRST_EVENT, MAX_RANKS, RANK_SHARES},
 };
 
 /// Who may say what of whom, by the newest view.
@@ -60,10 +57,21 @@ struct Rank {
     blocks: Blocks,
     /// Whom its source record names.
     source: Option<PublisherId>,
-    feeder: Mutex<Option<Feeder>>,
+    fed: Mutex<Fed>,
     /// It may hold more than the index knows. Requests read it: see [`Standing`].
-    misses: Arc<AtomicBool>,
+    misses: Arc<Misses>,
 }
+
+/// Who fills a rank.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fed {
+    by: Option<Feeder>,
+    /// Who did last, or was named to: when another one does, what the rank held is gone. It outlives the subscription.
+    last: Option<PublisherId>,
+}
+
+/// By worker and rank, the publisher that source records name, with its order.
+type Sources = BTreeMap<((Namespace, InstanceId), u32), (u64, PublisherId)>;
 
 /// A publisher of the view.
 #[derive(Clone, Copy, Debug)]
@@ -99,18 +107,18 @@ impl Gate {
     }
 
     /// Fills this index from now on.
-    pub(super) fn fill(&mut self, index: Arc<Index>) {
+    pub(super) fn fill(&mut self, index: Arc<Index>, now: Duration) {
         self.index = index;
         for rank in self.ranks.values() {
-            if lock(&rank.feeder).take().is_some() {
-                rank.misses.store(true, Relaxed);
+            if lock(&rank.fed).by.take().is_some() {
+                rank.misses.renew(now);
             }
         }
         self.admit();
     }
 
     /// Says for how many ranks there is no room.
-    pub(super) fn follow(&mut self, view: &FleetView) -> usize {
+    pub(super) fn follow(&mut self, view: &FleetView, now: Duration) -> usize {
         self.generation += 1;
         self.register(view);
         self.workers = view
@@ -118,7 +126,7 @@ impl Gate {
             .iter()
             .map(|(key, worker)| (key.clone(), known(worker)))
             .collect();
-        let mut sources = BTreeMap::new();
+        let mut sources = Sources::new();
         for publisher in kv_publishers(view) {
             if let Some((instance, rank)) = publisher.feeds {
                 let instance = (publisher.namespace.clone(), instance);
@@ -130,28 +138,39 @@ impl Gate {
                 *named = (*named).max((order, publisher.key.id));
             }
         }
-        let (admitted, beyond) = self.places();
+        let (admitted, beyond) = self.places(&sources, &unsaid(view));
         self.beyond = beyond.iter().map(|key| key.worker.clone()).collect();
         let mut before = std::mem::take(&mut self.ranks);
+        // Whoever is there in the first view was there before it.
+        let first = before.is_empty();
         for (key, blocks) in admitted {
-            let instance = (key.worker.namespace.clone(), key.worker.instance);
-            let source = sources.get(&(instance, key.rank)).map(|(_, id)| *id);
-            let (mut feeder, mut misses) = (None, Arc::default());
+            let source = sources.get(&source_key(&key)).map(|(_, id)| *id);
+            let (mut fed, mut misses) = (Fed::default(), Arc::<Misses>::default());
             if let Some(before) = before.remove(&key) {
-                feeder = *lock(&before.feeder);
+                fed = *lock(&before.fed);
                 misses = before.misses;
                 let silenced = |feeder: &Feeder| !self.may_speak(feeder.stream.publisher, &key, source);
-                if feeder.as_ref().is_some_and(silenced) || before.blocks != blocks {
+                let is_void = fed.by.as_ref().is_some_and(silenced) || before.blocks != blocks;
+                if is_void {
                     self.index.clear(&key);
-                    self.gone.add(&key);
-                    feeder = None;
-                    misses.store(true, Relaxed);
+                    fed.by = None;
+                    misses.renew(now);
                 }
+                let is_another = fed
+                    .last
+                    .is_some_and(|last| source.is_some_and(|source| source != last));
+                if is_void || is_another {
+                    self.gone.add(&key);
+                    fed.last = None;
+                }
+            } else if first && source.is_some() {
+                misses.renew(now);
             }
+            fed.last = source.or(fed.last);
             let rank = Rank {
                 blocks,
                 source,
-                feeder: Mutex::new(feeder),
+                fed: Mutex::new(fed),
                 misses,
             };
             self.ranks.insert(key, rank);
@@ -163,9 +182,14 @@ impl Gate {
 
     /// Ranks that are indexed, and those for which there is no room.
     ///
-    /// Whoever is there stays. A worker's ranks beyond its share come after everybody else's, so that one with many of
-    /// them keeps nobody out.
-    fn places(&self) -> (Vec<(RankKey, Blocks)>, Vec<RankKey>) {
+    /// Whoever is there stays, but for ranks of which nobody tells anything. A worker's ranks beyond its share come after
+    /// everybody else's, so that one with many of them keeps nobody out. `unsaid` are namespaces with publishers that may
+    /// speak for any rank.
+    fn places(
+        &self,
+        sources: &Sources,
+        unsaid: &BTreeSet<&Namespace>,
+    ) -> (Vec<(RankKey, Blocks)>, Vec<RankKey>) {
         let room = self.index.caps().ranks;
         let share = room.div_ceil(RANK_SHARES);
         let mut all = Vec::new();
@@ -177,17 +201,20 @@ impl Gate {
             all.extend(ranks.enumerate().map(|(at, rank)| {
                 let worker = worker.clone();
                 let key = RankKey { worker, rank };
-                let is_new = !self.ranks.contains_key(&key);
-                (at >= share, is_new, key, blocks)
+                let before = self.ranks.get(&key);
+                let is_told = before.is_some_and(|rank| lock(&rank.fed).by.is_some())
+                    || unsaid.contains(&key.worker.namespace)
+                    || sources.contains_key(&source_key(&key));
+                ((at >= share, !is_told, before.is_none()), key, blocks)
             }));
         }
         if all.len() > room {
-            all.sort_by_key(|(beyond_share, is_new, ..)| (*beyond_share, *is_new));
+            all.sort_by_key(|(order, ..)| *order);
         }
         let beyond = all.split_off(all.len().min(room));
         (
-            all.into_iter().map(|(_, _, key, blocks)| (key, blocks)).collect(),
-            beyond.into_iter().map(|(_, _, key, _)| key).collect(),
+            all.into_iter().map(|(_, key, blocks)| (key, blocks)).collect(),
+            beyond.into_iter().map(|(_, key, _)| key).collect(),
         )
     }
 
@@ -240,8 +267,8 @@ impl Gate {
         if !cursors.admit(&key, self.cursors, self.generation, live) {
             return tally.count(Outcome::OverCapacity);
         }
-        let mut feeder = lock(&rank.feeder);
-        let feeding = feeder.map(|feeder| feeder.stream);
+        let mut fed = lock(&rank.fed);
+        let feeding = fed.by.map(|feeder| feeder.stream);
         let Some(step) = cursors.step(from.publisher, &key, event.event_id, feeding, from.now) else {
             return tally.count(Outcome::Duplicate);
         };
@@ -249,16 +276,26 @@ impl Gate {
             stream: step.stream,
             heard: from.now,
         };
-        match self.claim(&key, rank, feeder.as_ref(), &me) {
-            Claim::Has => *feeder = Some(me),
+        match self.claim(&key, rank, fed.by.as_ref(), &me) {
+            Claim::Has => fed.by = Some(me),
             Claim::Takes => {
-                if feeder.replace(me).is_some() {
-                    self.forget(&key, rank);
+                let follows = fed.by.replace(me).is_some();
+                if follows {
+                    self.forget(&key, rank, from.now);
+                }
+                let last = fed.last.replace(from.publisher);
+                if follows || last.is_some_and(|last| last != from.publisher) {
                     self.gone.add(&key);
+                }
+                match event.event_id {
+                    // Nobody heard what it said before.
+                    id if id > FIRST_EVENT => rank.misses.renew(from.now),
+                    _ if !follows && last.is_none_or(|last| last == from.publisher) => rank.misses.end(),
+                    _ => {}
                 }
             }
             Claim::Echo => {
-                if let Some(feeder) = feeder.as_mut() {
+                if let Some(feeder) = fed.by.as_mut() {
                     feeder.heard = from.now;
                 }
                 return tally.count(Outcome::Duplicate);
@@ -266,16 +303,16 @@ impl Gate {
             Claim::Foreign => return tally.count(Outcome::Foreign),
         }
         if step.gap {
-            self.forget(&key, rank);
+            self.forget(&key, rank, from.now);
             tally.count(Outcome::Gap);
         }
-        self.apply(&key, rank, event, tally);
+        self.apply(&key, rank, event, from.now, tally);
     }
 
     /// Empties a rank that may hold what is forgotten.
-    fn forget(&self, key: &RankKey, rank: &Rank) {
+    fn forget(&self, key: &RankKey, rank: &Rank, now: Duration) {
         self.index.clear(key);
-        rank.misses.store(true, Relaxed);
+        rank.misses.renew(now);
     }
 
     /// Why events of this rank are not looked at.
@@ -322,7 +359,7 @@ impl Gate {
         self.publishers.get(&publisher).map_or(0, |known| known.order)
     }
 
-    fn apply(&self, key: &RankKey, rank: &Rank, event: &RouterEvent, tally: &mut Tally) {
+    fn apply(&self, key: &RankKey, rank: &Rank, event: &RouterEvent, now: Duration, tally: &mut Tally) {
         match event.domain {
             Domain::Legacy | Domain::Worker => {}
             Domain::CacheOwner | Domain::Unknown => return tally.count(Outcome::UnsupportedDomain),
@@ -331,7 +368,7 @@ impl Gate {
             Data::Cleared => {
                 self.index.clear(key);
                 self.gone.add(key);
-                rank.misses.store(false, Relaxed);
+                rank.misses.end();
                 return tally.count(Outcome::Cleared);
             }
             Data::Stored(_) => None,
@@ -352,7 +389,7 @@ impl Gate {
             }
             (Some(refusal), _) => tally.count(match refusal {
                 Refusal::UnknownParent => {
-                    rank.misses.store(true, Relaxed);
+                    rank.misses.renew(now);
                     Outcome::MissingParent
                 }
                 Refusal::InvalidSequence => Outcome::InvalidSequence,
@@ -363,14 +400,14 @@ impl Gate {
         }
     }
 
-    pub(super) fn release(&self, cursors: &Cursors) -> usize {
+    pub(super) fn release(&self, cursors: &Cursors, now: Duration) -> usize {
         let mut emptied = 0;
         for (key, stream) in cursors.streams() {
             let Some(rank) = self.ranks.get(key) else { continue };
-            let mut feeder = lock(&rank.feeder);
-            if feeder.is_some_and(|feeder| feeder.stream == stream) {
-                *feeder = None;
-                self.forget(key, rank);
+            let mut fed = lock(&rank.fed);
+            if fed.by.is_some_and(|feeder| feeder.stream == stream) {
+                fed.by = None;
+                self.forget(key, rank, now);
                 emptied += 1;
             }
         }
@@ -385,6 +422,17 @@ fn kv_publishers(view: &FleetView) -> impl Iterator<Item = &Publisher> {
     };
     let of_topic = view.publishers.range(key(0)..=key(u64::MAX));
     of_topic.map(|(_, publisher)| &**publisher)
+}
+
+/// Namespaces with publishers that do not say whom they speak for.
+fn unsaid(view: &FleetView) -> BTreeSet<&Namespace> {
+    let unnamed = kv_publishers(view).filter(|publisher| publisher.feeds.is_none());
+    unnamed.map(|publisher| &publisher.namespace).collect()
+}
+
+fn source_key(key: &RankKey) -> ((Namespace, InstanceId), u32) {
+    let worker = (key.worker.namespace.clone(), key.worker.instance);
+    (worker, key.rank)
 }
 
 /// What of a worker decides on its events.

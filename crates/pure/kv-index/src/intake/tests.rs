@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use super::*;
 use crate::{
     Caps, Matches, Overlap, RankKey,
-    limits::{FEEDER_SILENT_AFTER, MAX_STREAMS_PER_RANK},
+    limits::{FEEDER_SILENT_AFTER, MAX_STREAMS_PER_RANK, MISSES_FOR},
 };
 
 mod lossy;
@@ -98,7 +98,7 @@ struct Fixture {
 impl Fixture {
     fn with(view: &FleetView) -> Self {
         let intake = Intake::new(Arc::new(Index::new(Caps::default())));
-        intake.follow(view);
+        intake.follow(view, Duration::ZERO);
         Self {
             intake,
             cursors: Cursors::new(1),
@@ -416,11 +416,13 @@ fn the_source_record_decides_who_feeds_a_rank() {
         "nobody is named for that rank"
     );
     // The record now names the second one: emptied once, and the first one is not heard any more.
-    f.intake.follow(&view(workers(), &[(1, None), (2, Some((W, 0)))]));
+    f.intake
+        .follow(&view(workers(), &[(1, None), (2, Some((W, 0)))]), f.now);
     assert_eq!(f.blocks(0, &[1, 2]), 0);
     assert_eq!(f.tell(1, &event(2, 0, stored(2, &[1, 2, 3]))), [O::Foreign]);
     assert_eq!(f.tell(2, &event(2, 0, stored(0, &[5]))), [O::Stored]);
-    f.intake.follow(&view(workers(), &[(1, None), (2, Some((W, 0)))]));
+    f.intake
+        .follow(&view(workers(), &[(1, None), (2, Some((W, 0)))]), f.now);
     assert_eq!(f.blocks(0, &[5]), 1, "the same view empties nothing");
 }
 
@@ -440,14 +442,14 @@ fn without_a_record_the_latest_registered_feeds() {
     );
     assert_eq!(f.blocks(0, &[1]), 0, "emptied at the change");
     assert_eq!(f.tell(9, &event(2, 0, stored(0, &[1]))), [O::Foreign]);
-    f.intake.follow(&seen(&[(5, None), (3, None)]));
+    f.intake.follow(&seen(&[(5, None), (3, None)]), f.now);
     assert_eq!(f.blocks(0, &[2]), 1, "not before the new one speaks");
     assert_eq!(f.tell(3, &event(10, 0, stored(0, &[3]))), [O::Stored]);
     assert_eq!((f.blocks(0, &[2]), f.blocks(0, &[3])), (0, 1));
     assert_eq!(f.tell(5, &event(2, 0, stored(0, &[2]))), [O::Foreign]);
     assert_eq!(f.tell(3, &event(11, 0, stored(1, &[3, 4]))), [O::Stored]);
     // The new one leaves. What the old one says now continues what it said while nobody listened.
-    f.intake.follow(&seen(&[(5, None)]));
+    f.intake.follow(&seen(&[(5, None)]), f.now);
     assert_eq!(f.tell(5, &event(3, 0, stored(0, &[2]))), [O::Stored]);
     assert_eq!((f.blocks(0, &[2]), f.blocks(0, &[3, 4])), (1, 0));
 }
@@ -498,7 +500,7 @@ fn whose_record_comes_to_name_another_worker_feeds_this_one_no_more() {
     };
     let mut f = Fixture::with(&seen(None));
     assert_eq!(f.tell(1, &event(1, 0, stored(0, &[1]))), [O::Stored]);
-    f.intake.follow(&seen(Some((8, 0))));
+    f.intake.follow(&seen(Some((8, 0))), f.now);
     assert_eq!(f.blocks(0, &[1]), 0);
     assert_eq!(f.tell(1, &event(2, 0, stored(0, &[1]))), [O::Foreign]);
 }
@@ -514,7 +516,7 @@ fn the_same_stream_on_two_ways_is_read_once() {
     }
     assert_eq!(f.blocks(0, &[1]), 0);
     // The first way is lost for long: the other one takes over, from where it is.
-    assert_eq!(f.intake.age(&f.cursors), 1);
+    assert_eq!(f.intake.age(&f.cursors, f.now), 1);
     assert_eq!(
         accept(&f.intake, &mut other, 1, &[event(3, 0, stored(0, &[1]))]),
         [O::Stored]
@@ -528,8 +530,8 @@ fn the_same_stream_on_two_ways_is_read_once() {
 fn what_an_aged_or_ended_subscription_fed_is_forgotten_and_its_cursors_tell_replays() {
     let mut f = Fixture::new();
     f.tell_all(1, &[event(1, 0, stored(0, &[1])), event(1, 1, stored(0, &[1]))]);
-    assert_eq!(f.intake.age(&f.cursors), 2);
-    assert_eq!(f.intake.age(&f.cursors), 0, "once");
+    assert_eq!(f.intake.age(&f.cursors, f.now), 2);
+    assert_eq!(f.intake.age(&f.cursors, f.now), 0, "once");
     assert_eq!((f.blocks(0, &[1]), f.blocks(1, &[1])), (0, 0));
     assert_eq!(f.tell(1, &event(1, 0, stored(0, &[1]))), [O::Duplicate]);
     assert_eq!(
@@ -538,7 +540,7 @@ fn what_an_aged_or_ended_subscription_fed_is_forgotten_and_its_cursors_tell_repl
         "no gap, but nothing to continue"
     );
     assert_eq!(f.tell(1, &event(3, 0, stored(0, &[1]))), [O::Stored]);
-    assert_eq!(f.intake.end(&mut f.cursors), 1);
+    assert_eq!(f.intake.end(&mut f.cursors, f.now), 1);
     assert!(f.cursors.is_empty());
     assert_eq!(f.blocks(0, &[1]), 0);
     assert_eq!(
@@ -570,7 +572,7 @@ fn cursors_are_bounded_and_those_of_departed_ranks_make_room() {
     assert_eq!(f.tell(1, &event(1, 2, stored(0, &[1]))), [O::Stored]);
     f.intake.bound_cursors(2);
     assert_eq!(f.tell(1, &event(2, 2, stored(0, &[1]))), [O::Stored], "it stays");
-    f.intake.follow(&range(3));
+    f.intake.follow(&range(3), f.now);
     assert_eq!(f.tell(1, &event(1, 3, stored(0, &[1]))), [O::Stored]);
     assert_eq!(f.cursors.len(), 1);
 }
@@ -600,15 +602,15 @@ fn a_departed_rank_loses_all_and_a_new_block_size_begins_anew() {
         view([worker(W, Role::Aggregated, Some(card))], &[])
     };
     f.tell(1, &event(1, 0, stored(0, &[1])));
-    f.intake.follow(&sized(Some(32)));
+    f.intake.follow(&sized(Some(32)), f.now);
     assert_eq!(f.blocks(0, &[1]), 0, "hashes of other blocks");
     assert_eq!(f.tell(1, &event(2, 0, stored(0, &[1]))), [O::Stored]);
-    f.intake.follow(&sized(None));
+    f.intake.follow(&sized(None), f.now);
     assert_eq!(f.tell(1, &event(3, 0, stored(0, &[1]))), [O::UnscoredWorker]);
-    f.intake.follow(&sized(Some(32)));
+    f.intake.follow(&sized(Some(32)), f.now);
     assert_eq!(f.blocks(0, &[1]), 0);
     f.tell(1, &event(4, 0, stored(0, &[1])));
-    f.intake.follow(&FleetView::default());
+    f.intake.follow(&FleetView::default(), f.now);
     while f.intake.index().tidy() {}
     assert_eq!(f.intake.index().stats().ownerships, 0);
 }
@@ -617,7 +619,7 @@ fn a_departed_rank_loses_all_and_a_new_block_size_begins_anew() {
 fn a_new_index_begins_empty() {
     let mut f = Fixture::new();
     f.tell(1, &event(1, 0, stored(0, &[1])));
-    f.intake.fill(Arc::new(Index::new(Caps::default())));
+    f.intake.fill(Arc::new(Index::new(Caps::default())), f.now);
     assert_eq!(f.blocks(0, &[1]), 0);
     assert_eq!(f.tell(1, &event(2, 0, stored(0, &[1]))), [O::Stored]);
     assert_eq!(f.blocks(0, &[1]), 1);
@@ -642,12 +644,15 @@ fn what_of_a_message_is_usable_is_used() {
 #[test]
 fn a_rank_misses_blocks_after_a_hole_or_where_events_continue_what_is_not_known() {
     let mut fixture = Fixture::new();
-    let misses = |fixture: &Fixture| fixture.intake.misses(&key(W, 0));
+    let misses = |fixture: &Fixture| fixture.intake.misses(&key(W, 0), fixture.now);
     fixture.tell(1, &event(1, 0, stored(0, &[1, 2])));
     assert!(!misses(&fixture), "all is known from the first event on");
     fixture.tell(1, &event(3, 0, stored(0, &[5])));
     assert!(misses(&fixture), "a hole");
-    assert!(!fixture.intake.misses(&key(W, 1)), "the other rank has none");
+    assert!(
+        !fixture.intake.misses(&key(W, 1), fixture.now),
+        "the other rank has none"
+    );
     fixture.tell(1, &event(4, 0, Data::Cleared));
     assert!(!misses(&fixture), "it says that it holds nothing");
     fixture.tell(1, &event(5, 0, stored(2, &[7, 8, 9])));
@@ -655,12 +660,53 @@ fn a_rank_misses_blocks_after_a_hole_or_where_events_continue_what_is_not_known(
 
     let mut fixture = Fixture::new();
     fixture.tell(1, &event(1, 0, stored(0, &[1])));
-    fixture.intake.age(&fixture.cursors);
+    fixture.intake.age(&fixture.cursors, fixture.now);
     assert!(misses(&fixture), "what an aged subscription told");
     let mut fixture = Fixture::new();
     fixture.tell(1, &event(1, 0, stored(0, &[1])));
-    fixture.intake.fill(Arc::new(Index::new(Caps::default())));
+    fixture
+        .intake
+        .fill(Arc::new(Index::new(Caps::default())), fixture.now);
     assert!(misses(&fixture), "a new index");
+}
+
+#[test]
+fn what_a_rank_misses_lapses_unless_more_is_missed() {
+    let mut f = Fixture::new();
+    let misses = |f: &Fixture| f.intake.misses(&key(W, 0), f.now);
+    let almost = MISSES_FOR - Duration::from_millis(1);
+    f.now += Duration::from_secs(100);
+    f.tell_all(1, &[event(1, 0, stored(0, &[1])), event(3, 0, stored(0, &[1]))]);
+    f.now += almost;
+    assert!(misses(&f), "a hole");
+    f.tell(1, &event(4, 0, stored(1, &[7, 8])));
+    f.now += almost;
+    assert!(misses(&f), "its blocks continue others");
+    f.tell(1, &event(5, 0, stored(0, &[9])));
+    f.now += Duration::from_millis(1);
+    assert!(!misses(&f), "its events have told all for long");
+}
+
+#[test]
+fn who_was_there_before_anybody_listened_misses() {
+    let misses = |f: &Fixture, worker, rank| f.intake.misses(&key(worker, rank), f.now);
+    let mut f = Fixture::new();
+    f.tell_all(1, &[event(41, 0, stored(0, &[1])), event(1, 1, stored(0, &[1]))]);
+    assert!(misses(&f, W, 0), "nobody heard its first events");
+    assert!(!misses(&f, W, 1), "it is known from its first event on");
+
+    let seen = |workers: &[u64], publishers: &[Registered]| {
+        let one = |id: &u64| worker(*id, Role::Prefill, Some(card()));
+        view(workers.iter().map(one), publishers)
+    };
+    let mut f = Fixture::with(&seen(&[W], &[(1, Some((W, 0)))]));
+    assert!(misses(&f, W, 0), "it may say nothing, since it reads what it has");
+    assert!(!misses(&f, W, 1), "nobody publishes what it does");
+    let both = seen(&[W, 8], &[(1, Some((W, 0))), (2, Some((8, 0)))]);
+    f.intake.follow(&both, f.now);
+    assert!(!misses(&f, 8, 0), "it came later");
+    f.tell(1, &event(1, 0, stored(0, &[1])));
+    assert!(!misses(&f, W, 0), "it had said nothing before");
 }
 
 #[test]
@@ -674,17 +720,20 @@ fn what_requests_ask_waits_for_no_view() {
     let asked = Arc::clone(&intake);
     thread::spawn(move || {
         let worker = key(W, 0).worker;
-        let answers = [0, 1].map(|rank| asked.misses(&key(W, rank)));
+        let answers = [0, 1].map(|rank| asked.misses(&key(W, rank), Duration::ZERO));
         told.send((answers, asked.is_beyond(&worker))).ok();
     });
     let answer = answer.recv_timeout(Duration::from_secs(10));
     drop(taken);
     assert_eq!(answer, Ok(([true, false], false)));
     // The next view leaves it as it is.
-    intake.follow(&view([worker(W, Role::Aggregated, Some(card()))], &[]));
-    assert!(intake.misses(&key(W, 0)));
-    intake.follow(&FleetView::default());
-    assert!(!intake.misses(&key(W, 0)), "it left");
+    intake.follow(
+        &view([worker(W, Role::Aggregated, Some(card()))], &[]),
+        Duration::ZERO,
+    );
+    assert!(intake.misses(&key(W, 0), Duration::ZERO));
+    intake.follow(&FleetView::default(), Duration::ZERO);
+    assert!(!intake.misses(&key(W, 0), Duration::ZERO), "it left");
 }
 
 /// Workers with so many ranks each.
@@ -751,8 +800,8 @@ fn beyond_the_cap_of_ranks_whoever_is_there_stays_and_nobody_has_more_than_a_sha
     ];
     for (what, before, after, places, beyond) in cases {
         let intake = Intake::new(Arc::new(cap(8)));
-        intake.follow(&sized(before));
-        assert_eq!(intake.follow(&sized(after)), beyond, "{what}");
+        intake.follow(&sized(before), Duration::ZERO);
+        assert_eq!(intake.follow(&sized(after), Duration::ZERO), beyond, "{what}");
         for ((id, size), places) in after.iter().zip(places) {
             assert_eq!(indexed(&intake, *id), *places, "{what}: {id}");
             assert_eq!(
@@ -786,7 +835,7 @@ fn ranks_that_hold_nothing_any_more_are_told_once() {
     f.tell(1, &event(4, 1, Data::Cleared));
     assert_eq!(gone(&f), [key(W, 1)], "it says so");
     assert_eq!(gone(&f), [], "once");
-    f.intake.follow(&seen(Some((W, 0))));
+    f.intake.follow(&seen(Some((W, 0))), f.now);
     assert_eq!(gone(&f), [], "the same publisher");
     f.tell(2, &event(1, 1, stored(0, &[1])));
     assert_eq!(
@@ -794,12 +843,84 @@ fn ranks_that_hold_nothing_any_more_are_told_once() {
         [key(W, 1)],
         "another publisher, registered later, speaks for it"
     );
-    f.intake.follow(&view(
-        [worker(W, Role::Aggregated, Some(card()))],
-        &[(1, None), (2, Some((W, 0)))],
-    ));
+    f.intake.follow(
+        &view(
+            [worker(W, Role::Aggregated, Some(card()))],
+            &[(1, None), (2, Some((W, 0)))],
+        ),
+        f.now,
+    );
     assert_eq!(gone(&f), [key(W, 0)], "its record names another one");
     f.tell(2, &event(2, 1, Data::Cleared));
-    f.intake.follow(&FleetView::default());
+    f.intake.follow(&FleetView::default(), f.now);
     assert_eq!(gone(&f), [], "it left");
+}
+
+#[test]
+fn what_a_rank_held_is_gone_with_its_publisher_also_when_the_next_one_is_late() {
+    let gone = |f: &Fixture| f.intake.take_gone().into_iter().collect::<Vec<_>>();
+    let seen = |publishers: &[Registered]| view([worker(W, Role::Prefill, Some(card()))], publishers);
+    let mut f = Fixture::with(&seen(&[(1, None)]));
+    f.tell(1, &event(1, 0, stored(0, &[1])));
+    // Its record goes, and its subscription with it, before there is another one.
+    f.intake.follow(&seen(&[]), f.now);
+    f.intake.end(&mut f.cursors, f.now);
+    assert_eq!(gone(&f), [], "the same one may come back");
+    f.tell(1, &event(2, 0, stored(0, &[1])));
+    assert_eq!(gone(&f), [], "the same one");
+    f.intake.end(&mut f.cursors, f.now);
+    f.intake.follow(&seen(&[(2, None)]), f.now);
+    f.tell(2, &event(1, 0, stored(0, &[1])));
+    assert_eq!(gone(&f), [key(W, 0)], "another one speaks");
+    f.tell(2, &event(2, 0, stored(0, &[1])));
+    assert_eq!(gone(&f), [], "once");
+
+    // A rank that told nothing.
+    let mut f = Fixture::with(&seen(&[(1, Some((W, 0)))]));
+    f.intake.follow(&seen(&[]), f.now);
+    assert_eq!(gone(&f), []);
+    f.intake.follow(&seen(&[(2, Some((W, 0)))]), f.now);
+    assert_eq!(gone(&f), [key(W, 0)], "its record names another one");
+    f.tell(2, &event(1, 0, stored(0, &[1])));
+    assert_eq!(gone(&f), [], "once");
+}
+
+#[test]
+fn places_go_first_to_ranks_that_somebody_tells_of() {
+    let one = |id| {
+        let mut card = card();
+        card.ranks.size = 1;
+        worker(id, Role::Aggregated, Some(card))
+    };
+    let intake = Intake::new(Arc::new(Index::new(Caps {
+        ranks: 2,
+        ..Caps::default()
+    })));
+    let placed = || {
+        (1..6)
+            .filter(|id| intake.has_place(&key(*id, 0)))
+            .collect::<Vec<_>>()
+    };
+    intake.follow(&view([1, 2].map(one), &[]), Duration::ZERO);
+    assert_eq!(placed(), [1, 2]);
+    let named = |id| (10 + id, Some((id, 0)));
+    intake.follow(&view([1, 2, 3].map(one), &[named(2), named(3)]), Duration::ZERO);
+    assert_eq!(placed(), [2, 3], "nobody publishes for 1");
+    intake.follow(&view([1, 2, 3].map(one), &[1, 2, 3].map(named)), Duration::ZERO);
+    assert_eq!(placed(), [2, 3], "whoever is there stays");
+    assert!(intake.is_beyond(&key(1, 0).worker));
+    // Nobody can say whom this one speaks for.
+    let all = [named(2), named(3), (20, None)];
+    intake.follow(&view([1, 2, 3].map(one), &all), Duration::ZERO);
+    assert_eq!(placed(), [2, 3]);
+    // Without a record, but heard.
+    let mut cursors = Cursors::new(1);
+    let intake = Intake::new(Arc::new(Index::new(Caps {
+        ranks: 1,
+        ..Caps::default()
+    })));
+    intake.follow(&view([one(W)], &[]), Duration::ZERO);
+    accept(&intake, &mut cursors, 1, &[event(1, 0, stored(0, &[1]))]);
+    intake.follow(&view([one(W), one(1)], &[named(1)]), Duration::ZERO);
+    assert!(intake.has_place(&key(W, 0)) && !intake.has_place(&key(1, 0)));
 }

@@ -199,7 +199,7 @@ proptest! {
                     if model.named.is_some() && model.feeder != model.named {
                         model.feeder = None;
                     }
-                    f.intake.follow(&model.view());
+                    f.intake.follow(&model.view(), f.now);
                 }
                 Fate::Register(at) => {
                     let id = at.index(streams.len()) as u64;
@@ -207,20 +207,20 @@ proptest! {
                     if model.named == Some(id) {
                         model.named = None;
                     }
-                    f.intake.follow(&model.view());
+                    f.intake.follow(&model.view(), f.now);
                     model.registered.push(id);
-                    f.intake.follow(&model.view());
+                    f.intake.follow(&model.view(), f.now);
                 }
                 Fate::Silence => {
                     f.now += FEEDER_SILENT_AFTER;
                     model.speaks = false;
                 }
                 Fate::Age => {
-                    f.intake.age(&f.cursors);
+                    f.intake.age(&f.cursors, f.now);
                     model.feeder = None;
                 }
                 Fate::End => {
-                    f.intake.end(&mut f.cursors);
+                    f.intake.end(&mut f.cursors, f.now);
                     model.feeder = None;
                     model.read.clear();
                 }
