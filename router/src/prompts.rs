@@ -27,7 +27,10 @@ use continuum_routing::{
 };
 use continuum_runtime::{cell::Cell, tasks::Spawner};
 use prometheus::Registry;
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::watch,
+    time::{MissedTickBehavior, interval},
+};
 
 use crate::{
     app::Error,
@@ -113,7 +116,7 @@ impl Prompts {
         spawner.essential("ranks of open requests", {
             let (in_flight, view, wanted) = (in_flight.clone(), view.clone(), wanted.clone());
             |stop| async move {
-                stop.run_until_cancelled(follow(in_flight, view, filled, wanted))
+                stop.run_until_cancelled(follow(in_flight, view, || filled.take_gone(), wanted))
                     .await;
                 Ok(())
             }
@@ -253,15 +256,17 @@ fn settings(config: &Config) -> Settings {
     settings
 }
 
-/// Tells which ranks exist, while prompts are wanted.
+/// Tells which ranks exist, while prompts are wanted, and which hold nothing any more of what requests have left there.
 async fn follow(
     in_flight: Arc<InFlight>,
     view: Arc<Cell<FleetView>>,
-    filled: Filled,
+    take_gone: impl Fn() -> BTreeSet<RankKey>,
     mut settings: watch::Receiver<Settings>,
 ) {
     let mut changes = view.subscribe();
-    let mut gone = BTreeSet::new();
+    // One for all the while: a fleet that changes all the time puts nothing off.
+    let mut look = interval(GONE_EVERY);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         changes.borrow_and_update();
         let live = if settings.borrow_and_update().enabled {
@@ -269,37 +274,13 @@ async fn follow(
         } else {
             Vec::new()
         };
-        set_live(&in_flight, &live, &gone);
-        gone = BTreeSet::new();
-        tokio::select! {
-            changed = changes.changed() => if changed.is_err() { return },
-            changed = settings.changed() => if changed.is_err() { return },
-            found = next_gone(&filled) => gone = found,
-        }
-    }
-}
-
-/// Takes over which ranks exist, and that some hold nothing any more of what requests have left there.
-fn set_live(in_flight: &InFlight, live: &[RankKey], gone: &BTreeSet<RankKey>) {
-    if !gone.is_empty() {
-        // Whoever leaves and comes back has none of its requests.
-        let others: Vec<_> = live
-            .iter()
-            .filter(|rank| !gone.contains(*rank))
-            .cloned()
-            .collect();
-        in_flight.set_live(&others);
-    }
-    in_flight.set_live(live);
-}
-
-/// The next ranks that hold nothing any more.
-async fn next_gone(filled: &Filled) -> BTreeSet<RankKey> {
-    loop {
-        sleep(GONE_EVERY).await;
-        let gone = filled.take_gone();
-        if !gone.is_empty() {
-            return gone;
+        in_flight.set_live(&live);
+        loop {
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return } else { break },
+                changed = settings.changed() => if changed.is_err() { return } else { break },
+                _ = look.tick() => in_flight.empty(&take_gone()),
+            }
         }
     }
 }
@@ -322,32 +303,57 @@ fn ranks(view: &FleetView) -> Vec<RankKey> {
 
 #[cfg(test)]
 mod tests {
-    use continuum_fleet::ids::{InstanceId, WorkerKey};
+    use std::sync::Mutex;
+
+    use continuum_fleet::view::Role;
+    use continuum_testkit::view::{card, worker};
+    use tokio::time::sleep;
 
     use super::*;
 
-    #[test]
-    fn what_a_rank_read_counts_no_more_once_it_holds_nothing() {
-        let all = Arc::new(InFlight::seeded(1));
-        let [one, other] = [1, 2].map(|instance| RankKey {
-            worker: WorkerKey {
-                namespace: "dynamo".into(),
-                instance: InstanceId::new(instance),
-            },
-            rank: 0,
-        });
-        let live = [one.clone(), other.clone()];
-        set_live(&all, &live, &BTreeSet::new());
-        let now = Millis(1);
-        for rank in &live {
-            all.enter(rank, &[1, 2, 3]).remember(now);
+    /// A fleet in which worker 1 stays and others come and go.
+    fn fleet(change: u64) -> FleetView {
+        let mut view = FleetView::default();
+        for id in [1, 2 + change] {
+            let mut worker = worker("dynamo", id, Role::Aggregated);
+            Arc::make_mut(&mut worker).card = Some(Arc::new(card()));
+            view.workers.insert(worker.key.clone(), worker);
         }
-        let read = || [&one, &other].map(|rank| all.find(&[1, 2, 3], now).of(rank).read);
-        assert_eq!(read(), [3, 3]);
-        set_live(&all, &live, &[one.clone()].into());
-        assert_eq!(read(), [0, 3]);
+        view
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_rank_read_counts_no_more_once_it_holds_nothing_however_often_the_fleet_changes() {
+        let (all, view) = (Arc::new(InFlight::seeded(1)), Arc::new(Cell::new(fleet(0))));
+        let mut config = Config::default();
+        (config.dynamo.enabled, config.dynamo.kv.enabled) = (true, true);
+        let (_settings, wanted) = watch::channel(settings(&config));
+        let gone = Arc::new(Mutex::new((BTreeSet::new(), 0)));
+        let take_gone = {
+            let gone = gone.clone();
+            move || {
+                let (ranks, looks) = &mut *gone.lock().unwrap();
+                *looks += 1;
+                std::mem::take(ranks)
+            }
+        };
+        let following = tokio::spawn(follow(all.clone(), view.clone(), take_gone, wanted));
+        sleep(Duration::from_millis(1)).await;
+        let one = ranks(&fleet(0)).remove(0);
+        let now = Millis(1);
+        let read = || all.find(&[1, 2, 3], now).of(&one).read;
+        all.enter(&one, &[1, 2, 3]).remember(now);
+        assert_eq!(read(), 3);
+        gone.lock().unwrap().0.insert(one.clone());
+        for change in 1..=4 {
+            view.publish(fleet(change));
+            sleep(GONE_EVERY / 4).await;
+        }
+        assert_eq!(read(), 0);
+        assert_eq!(gone.lock().unwrap().1, 2, "once a second is enough");
         all.enter(&one, &[1, 2]).remember(now);
-        assert_eq!(read(), [2, 3], "what it reads from then on");
+        assert_eq!(read(), 2, "what it reads from then on");
+        following.abort();
     }
 
     #[test]

@@ -50,8 +50,17 @@ pub const IN_FLIGHT_BLOCKS: usize = 8192;
 /// what a lost subscription said counts.
 pub const READ_FOR_MS: u64 = 60_000;
 
-/// Blocks of such prompts that are remembered, 8 bytes each; beyond it the oldest are forgotten.
+/// Different blocks of such prompts that are remembered, 8 bytes each, however many prompts and ranks share them; beyond it
+/// the oldest prompts are forgotten.
 pub const READ_BLOCKS: usize = 1_048_576;
+
+/// Such prompts, and runs of their blocks by ranks that have read them, that are remembered together, about 128 bytes each;
+/// beyond it the oldest prompts are forgotten. Two or three for each prompt: 60 seconds of 3,000 prompts a second.
+pub const READ_PLACES: usize = 524_288;
+
+/// Such prompts that one request forgets, so that it does not pay for all of a burst a minute ago: well under a
+/// millisecond. Each request adds one.
+pub const FORGOTTEN_AT_ONCE: usize = 1_024;
 
 /// Workers of a model of which at least one must have a kind of blocks, for prompts to be hashed for it: every prompt
 /// costs as much again for each kind, and one card alone must not make all of a large fleet's dearer. One prefill

@@ -1,12 +1,11 @@
-//! Prompts of open requests as a radix tree: a node is a run of blocks that no prompt leaves in the middle.
+//! Prompts as a radix tree: a node is a run of blocks that no prompt leaves in the middle.
 //!
 //! Who holds a node holds all nodes above it. So the work for one prompt is a comparison of its hashes and a few steps
 //! from node to node, and a prompt that nobody shares is one node.
 
 use std::collections::BTreeMap;
 
-/// A rank.
-pub(super) type Number = u64;
+use super::roster::Number;
 
 /// A node's place in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +18,16 @@ const ROOT: Node = Node(0);
 pub(super) struct Tree {
     nodes: Vec<Run>,
     free: Vec<Node>,
+    remembered: Remembered,
+}
+
+/// How much is remembered of prompts that were read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Remembered {
+    /// Different blocks.
+    pub(super) blocks: usize,
+    /// Ranks at runs of blocks.
+    pub(super) places: usize,
 }
 
 #[derive(Debug, Default)]
@@ -28,8 +37,10 @@ struct Run {
     hashes: Box<[u64]>,
     /// By their first block.
     children: BTreeMap<u64, Node>,
-    /// How many open requests of a rank go through here; in order.
+    /// How many requests of a rank go through here; in order.
     holders: Vec<(Number, u32)>,
+    /// Holders that stand for what is remembered.
+    readers: usize,
 }
 
 impl Run {
@@ -42,6 +53,7 @@ impl Run {
             }
             Err(place) => {
                 self.holders.insert(place, (rank, 1));
+                self.readers += usize::from(rank.is_read());
                 0
             }
         }
@@ -57,7 +69,15 @@ impl Run {
             return self.hashes.len();
         }
         self.holders.remove(known);
+        self.readers -= usize::from(rank.is_read());
         0
+    }
+
+    fn remembered(&self) -> Remembered {
+        Remembered {
+            blocks: if self.readers > 0 { self.hashes.len() } else { 0 },
+            places: self.readers,
+        }
     }
 }
 
@@ -66,6 +86,7 @@ impl Default for Tree {
         Self {
             nodes: vec![Run::default()],
             free: Vec::new(),
+            remembered: Remembered::default(),
         }
     }
 }
@@ -87,7 +108,7 @@ impl Tree {
                     child
                 }
             };
-            shared += self.run_mut(next).hold(rank);
+            shared += self.change(next, |run| run.hold(rank));
             at = next;
         }
         (at, shared)
@@ -97,9 +118,9 @@ impl Tree {
     pub(super) fn leave(&mut self, rank: Number, end: Node) -> usize {
         let (mut at, mut kept) = (end, 0);
         while at != ROOT {
+            kept += self.change(at, |run| run.release(rank));
             let run = self.run_mut(at);
             let parent = Node(run.parent);
-            kept += run.release(rank);
             if run.holders.is_empty() {
                 // Nobody holds what is below either, so nothing is there.
                 let gone = std::mem::take(run);
@@ -117,23 +138,19 @@ impl Tree {
     pub(super) fn hand_over(&mut self, from: Number, to: Number, end: Node) -> usize {
         let (mut at, mut kept) = (end, 0);
         while at != ROOT {
-            let run = self.run_mut(at);
-            kept += run.release(from);
-            run.hold(to);
-            at = Node(run.parent);
+            kept += self.change(at, |run| {
+                let kept = run.release(from);
+                run.hold(to);
+                kept
+            });
+            at = Node(self.run(at).parent);
         }
         kept
     }
 
-    /// Blocks on the path to a node.
-    pub(super) fn depth(&self, end: Node) -> usize {
-        let (mut at, mut blocks) = (end, 0);
-        while at != ROOT {
-            let run = self.run(at);
-            blocks += run.hashes.len();
-            at = Node(run.parent);
-        }
-        blocks
+    /// How much is remembered. What prompts or ranks share is one block.
+    pub(super) const fn remembered(&self) -> Remembered {
+        self.remembered
     }
 
     /// Blocks from the beginning of a prompt that each rank holds, in order of the ranks.
@@ -169,9 +186,34 @@ impl Tree {
         found
     }
 
+    /// What is remembered, counted anew.
+    #[cfg(test)]
+    pub(super) fn count_remembered(&self) -> Remembered {
+        let of_reads = |run: &Run| run.holders.iter().filter(|(number, _)| number.is_read()).count();
+        self.nodes.iter().fold(Remembered::default(), |all, run| {
+            let places = of_reads(run);
+            Remembered {
+                blocks: all.blocks + if places > 0 { run.hashes.len() } else { 0 },
+                places: all.places + places,
+            }
+        })
+    }
+
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.run(ROOT).children.is_empty() && self.free.len() + 1 == self.nodes.len()
+    }
+
+    /// Changes who holds a run, and what is remembered with it.
+    fn change(&mut self, node: Node, change: impl FnOnce(&mut Run) -> usize) -> usize {
+        let run = self.run_mut(node);
+        let before = run.remembered();
+        let blocks = change(run);
+        let after = run.remembered();
+        let Remembered { blocks: all, places } = &mut self.remembered;
+        *all = *all + after.blocks - before.blocks;
+        *places = *places + after.places - before.places;
+        blocks
     }
 
     /// The node that ends `blocks` after the beginning of this one, which keeps its end and its name.
@@ -183,7 +225,7 @@ impl Tree {
         let parent = Node(run.parent);
         let (upper, lower) = run.hashes.split_at(blocks);
         let (upper, lower): (Box<[u64]>, Box<[u64]>) = (upper.into(), lower.into());
-        let holders = run.holders.clone();
+        let (holders, readers) = (run.holders.clone(), run.readers);
         let (Some(&first), Some(&second)) = (upper.first(), lower.first()) else {
             return node;
         };
@@ -191,9 +233,11 @@ impl Tree {
         let above = self.add(parent, upper);
         self.run_mut(node).parent = above.0;
         let run = self.run_mut(above);
-        run.holders = holders;
+        (run.holders, run.readers) = (holders, readers);
         run.children.insert(second, node);
         self.run_mut(parent).children.insert(first, above);
+        // Each of them is at two runs now.
+        self.remembered.places += readers;
         above
     }
 
