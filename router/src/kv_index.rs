@@ -2,10 +2,7 @@
 //!
 //! Decoding and applying happen on a thread of their own, so that a busy fleet costs requests no time of theirs.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use continuum_config::Config;
 use continuum_events::{BlockMetrics, Filled, Handle, Settings, apart, spawn_blocks, status::Row};
@@ -50,7 +47,8 @@ impl KvIndex {
             spawn_blocks(spawner, view, wanted, seed, counted, None)
         })
         .map_err(Error::Thread)?;
-        registry.register(Box::new(IndexCollector::new(filled.clone(), metrics)?))?;
+        let index = filled.clone();
+        registry.register(Box::new(IndexCollector::new(move || index.load(), metrics)?))?;
         Ok(Self {
             filled,
             subscriptions,
@@ -110,33 +108,38 @@ const GAUGES: [(&str, &str); 4] = [
 ];
 
 /// Reads the index when the registry is scraped.
-struct IndexCollector {
-    filled: Filled,
+struct IndexCollector<F> {
+    index: F,
     metrics: BlockMetrics,
-    /// Evictions of this index that have been counted.
-    evicted: AtomicU64,
+    counted: Mutex<Counted>,
     gauges: Vec<IntGauge>,
 }
 
-impl IndexCollector {
-    fn new(filled: Filled, metrics: BlockMetrics) -> prometheus::Result<Self> {
+/// Evictions that have been counted.
+#[derive(Default)]
+struct Counted {
+    /// The index that they are of. While this is kept, no other is at its address.
+    of: Weak<Index>,
+    evicted: u64,
+}
+
+impl<F: Fn() -> Option<Arc<Index>>> IndexCollector<F> {
+    fn new(index: F, metrics: BlockMetrics) -> prometheus::Result<Self> {
         let gauge = |(name, help): (&str, &str)| IntGauge::new(name, help);
         Ok(Self {
-            filled,
+            index,
             metrics,
-            evicted: AtomicU64::new(0),
+            counted: Mutex::default(),
             gauges: GAUGES.into_iter().map(gauge).collect::<Result<_, _>>()?,
         })
     }
-}
 
-impl Collector for IndexCollector {
-    fn desc(&self) -> Vec<&Desc> {
-        self.gauges.iter().flat_map(Collector::desc).collect()
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        let stats = self.filled.load().map(|index| index.stats()).unwrap_or_default();
+    /// Takes over what the index says of itself.
+    fn read(&self) {
+        // Scrapes may overlap: one reads and counts before the next one reads.
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = (self.index)();
+        let stats = index.as_ref().map(|index| index.stats()).unwrap_or_default();
         let Stats {
             blocks,
             ownerships,
@@ -147,10 +150,116 @@ impl Collector for IndexCollector {
         for (gauge, value) in self.gauges.iter().zip([blocks, ownerships, ranks, bytes]) {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         }
-        // A new index counts from zero.
-        let counted = self.evicted.swap(evicted, Relaxed);
-        let more = evicted.checked_sub(counted).unwrap_or(evicted);
+        let Some(index) = index else { return };
+        let of = Arc::downgrade(&index);
+        if !of.ptr_eq(&counted.of) {
+            *counted = Counted { of, evicted: 0 };
+        }
+        let more = evicted.saturating_sub(counted.evicted);
+        counted.evicted = evicted;
         self.metrics.count(Outcome::Evicted, more);
+    }
+}
+
+impl<F: Fn() -> Option<Arc<Index>> + Send + Sync> Collector for IndexCollector<F> {
+    fn desc(&self) -> Vec<&Desc> {
+        self.gauges.iter().flat_map(Collector::desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.read();
         self.gauges.iter().flat_map(Collector::collect).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, Ordering::Relaxed},
+        thread,
+    };
+
+    use continuum_kv_index::{Caps, RankKey};
+    use continuum_testkit::view::worker;
+    use continuum_wire::router_event::{Block, Data, Stored, Tier};
+
+    use super::*;
+
+    /// An index with room for one block, and a rank of it.
+    fn small() -> (Arc<Index>, RankKey) {
+        let rank = RankKey {
+            worker: worker("dynamo", 1, continuum_fleet::view::Role::Aggregated)
+                .key
+                .clone(),
+            rank: 0,
+        };
+        let index = Index::new(Caps {
+            blocks: 1,
+            ..Caps::default()
+        });
+        index.set_live(std::slice::from_ref(&rank));
+        (Arc::new(index), rank)
+    }
+
+    /// So many more blocks make way for others.
+    fn evict(index: &Index, rank: &RankKey, times: u64) {
+        let until = index.stats().evicted + times;
+        for number in 1.. {
+            if index.stats().evicted >= until {
+                return;
+            }
+            let block = Block {
+                hash: until << 32 | number,
+                tokens: until << 32 | number,
+                multimodal: false,
+            };
+            let stored = Stored {
+                parent: None,
+                blocks: vec![block],
+            };
+            index.apply(rank, Tier::Device, &Data::Stored(stored));
+        }
+    }
+
+    #[test]
+    fn evictions_are_counted_once_however_many_ask_at_once() {
+        let (index, rank) = small();
+        let metrics = BlockMetrics::new().unwrap();
+        let collector = IndexCollector::new(|| Some(Arc::clone(&index)), metrics.clone()).unwrap();
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !stop.load(Relaxed) {
+                        let _ = collector.collect();
+                    }
+                });
+            }
+            (0..200).for_each(|_| evict(&index, &rank, 10));
+            stop.store(true, Relaxed);
+        });
+        let _ = collector.collect();
+        assert_eq!(index.stats().evicted, 2_000);
+        assert_eq!(metrics.counted(Outcome::Evicted), 2_000);
+    }
+
+    #[test]
+    fn a_new_index_is_counted_from_zero_even_where_it_has_evicted_more() {
+        let present = Mutex::new(None);
+        let metrics = BlockMetrics::new().unwrap();
+        let collector = IndexCollector::new(|| present.lock().unwrap().clone(), metrics.clone()).unwrap();
+        let mut expected = 0;
+        for evicted in [10, 30, 20] {
+            let (index, rank) = small();
+            evict(&index, &rank, evicted);
+            expected += evicted;
+            *present.lock().unwrap() = Some(index);
+            for _ in 0..2 {
+                let _ = collector.collect();
+                assert_eq!(metrics.counted(Outcome::Evicted), expected);
+            }
+            *present.lock().unwrap() = None;
+            let _ = collector.collect();
+        }
     }
 }
