@@ -22,11 +22,14 @@ use std::{
 use arc_swap::ArcSwap;
 use continuum_config::Config;
 use continuum_fleet::ids::Graph;
-use continuum_runtime::tasks::{Spawner, Task};
+use continuum_runtime::{
+    lookup::Lookups,
+    tasks::{Spawner, Task},
+};
 
 pub use self::{backend::Backend, choose::ShimPool, listing::Listing};
 pub(crate) use self::{backend::Exchange, choose::Tried};
-use crate::dispatch::{metrics::Metrics, retry::Budget};
+use crate::dispatch::{limits::MAX_LOOKUPS, metrics::Metrics, retry::Budget};
 
 /// Why a configuration cannot be followed. The running one stays.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +58,7 @@ pub struct Backends {
     tasks: Mutex<BTreeMap<Arc<str>, Task>>,
     spawner: Spawner,
     metrics: Metrics,
+    lookups: Lookups,
 }
 
 /// One state of the configured servers.
@@ -70,11 +74,17 @@ impl Backends {
     /// No servers yet. Checks run as tasks of `spawner`.
     #[must_use]
     pub fn new(spawner: Spawner, metrics: Metrics) -> Self {
+        Self::with_lookups(spawner, metrics, Lookups::new(MAX_LOOKUPS))
+    }
+
+    /// As [`Self::new`], with another name service than the system's.
+    pub(crate) fn with_lookups(spawner: Spawner, metrics: Metrics, lookups: Lookups) -> Self {
         Self {
             current: ArcSwap::default(),
             tasks: Mutex::default(),
             spawner,
             metrics,
+            lookups,
         }
     }
 
@@ -126,6 +136,7 @@ impl Backends {
                         shim,
                         old.map(Arc::as_ref),
                         &self.metrics,
+                        &self.lookups,
                     )?;
                     let backend = Arc::new(backend);
                     changed.push(Arc::clone(&backend));

@@ -13,6 +13,7 @@ use continuum_config::{
     BackendUrl,
     model::{self, BackendRole, Timeouts},
 };
+use continuum_runtime::lookup::{Found, Lookups, Name};
 use http::{HeaderValue, uri};
 use tokio::{sync::Notify, time::Instant};
 
@@ -48,11 +49,17 @@ pub(super) struct Standing {
     epoch: Instant,
     listing: ArcSwapOption<Listing>,
     listing_wanted: Notify,
+    /// Where it is; `None` for a socket in a folder.
+    place: Option<Name>,
+    /// The log has it that its name cannot be looked up.
+    unnamed: AtomicBool,
 }
 
 impl Standing {
-    fn new() -> Self {
+    fn new(place: Option<Name>) -> Self {
         Self {
+            place,
+            unnamed: AtomicBool::new(false),
             in_flight: AtomicU32::new(0),
             up: AtomicBool::new(true),
             answered: AtomicBool::new(false),
@@ -81,6 +88,7 @@ impl Backend {
         shim: bool,
         before: Option<&Self>,
         metrics: &Metrics,
+        lookups: &Lookups,
     ) -> Result<Self, Error> {
         let invalid = |reason: &'static str| Error::Invalid {
             backend: settings.name.clone(),
@@ -111,7 +119,7 @@ impl Backend {
         // What is known of another address says nothing about this one.
         let same_place = before.filter(|before| before.settings.url == settings.url);
         let standing = same_place.map_or_else(
-            || Arc::new(Standing::new()),
+            || Arc::new(Standing::new(place(&settings.url, lookups))),
             |before| Arc::clone(&before.standing),
         );
         let own = metrics.backend(&settings.name);
@@ -251,6 +259,25 @@ impl Backend {
         self.standing.listing_wanted.notified().await;
     }
 
+    /// Where it is; `None` for a socket in a folder.
+    pub(super) fn place(&self) -> Option<&Name> {
+        self.standing.place.as_ref()
+    }
+
+    /// Says once that its name service is away, and once that it is there again.
+    pub(super) fn tell_of(&self, found: &Found) {
+        if self.standing.unnamed.swap(!found.current, Relaxed) == found.current {
+            if found.current {
+                tracing::info!(backend = %self.name, "the backend's name is looked up again");
+            } else {
+                tracing::warn!(
+                    backend = %self.name,
+                    "the backend's name cannot be looked up, its last known addresses are used"
+                );
+            }
+        }
+    }
+
     pub(super) fn set_listing(&self, listing: Listing) {
         self.standing.listing.store(Some(Arc::new(listing)));
     }
@@ -304,6 +331,13 @@ impl Backend {
             backend: Arc::clone(self),
             outcome: Outcome::Canceled,
         }
+    }
+}
+
+fn place(url: &BackendUrl, lookups: &Lookups) -> Option<Name> {
+    match url {
+        BackendUrl::Unix(_) => None,
+        BackendUrl::Tcp { host, port, .. } => Some(Name::new(host, *port, lookups.clone())),
     }
 }
 

@@ -29,7 +29,7 @@ use super::{
     Backend,
     stream::{Answered, Socket, Stream},
 };
-use crate::dispatch::limits::SETTLE;
+use crate::dispatch::limits::{LOOKUP_PATIENCE, SETTLE};
 
 /// Bodies are complete when they leave: retries need them.
 pub(crate) type OutBody = Full<Bytes>;
@@ -282,10 +282,14 @@ impl Backend {
 
     async fn open(&self, answered: Answered, deadline: Instant) -> Result<Stream, ConnectError> {
         let open = async {
-            let socket = match &self.settings().url {
-                BackendUrl::Unix(path) => Socket::Unix(UnixStream::connect(path).await?),
-                BackendUrl::Tcp { host, port, .. } => {
-                    let socket = TcpStream::connect((host.as_ref(), *port)).await?;
+            let socket = match (&self.settings().url, self.place()) {
+                (BackendUrl::Unix(path), _) => Socket::Unix(UnixStream::connect(path).await?),
+                (BackendUrl::Tcp { .. }, None) => return Err(io::Error::from(io::ErrorKind::NotFound).into()),
+                (BackendUrl::Tcp { .. }, Some(place)) => {
+                    let patience = LOOKUP_PATIENCE.min(self.settings().connect_timeout / 4);
+                    let found = place.addresses(patience).await?;
+                    self.tell_of(&found);
+                    let socket = TcpStream::connect(&*found.addresses).await?;
                     socket.set_nodelay(true)?;
                     match &self.tls {
                         None => Socket::Tcp(socket),
@@ -298,7 +302,15 @@ impl Backend {
             };
             Ok(Stream::new(socket, answered))
         };
-        timeout_at(deadline, open).await.map_err(|_| ConnectError::Late)?
+        let opened = timeout_at(deadline, open)
+            .await
+            .unwrap_or(Err(ConnectError::Late));
+        if opened.is_err()
+            && let Some(place) = self.place()
+        {
+            place.doubt();
+        }
+        opened
     }
 }
 

@@ -1,6 +1,16 @@
 //! Following the configuration, health, lists and choice, against scripted servers; HTTP/2 and TLS against hyper's.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Condvar,
+        atomic::{AtomicBool, AtomicUsize},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use continuum_config::{
@@ -8,7 +18,7 @@ use continuum_config::{
     model::{self, BackendRole, BackendTls},
 };
 use continuum_fleet::ids::ModelName;
-use continuum_runtime::tasks::Tasks;
+use continuum_runtime::{limits::ADDRESSES_FRESH, lookup::Service, tasks::Tasks};
 use continuum_testkit::stub::{self, Act, Stub};
 use http::{Method, Request, Response, StatusCode, Version, uri::PathAndQuery};
 use http_body_util::{BodyExt as _, Full};
@@ -17,7 +27,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls_pki_types::{PrivateKeyDer, pem::PemObject as _};
 use tokio::{net::TcpListener, time::Instant};
 
-use super::*;
+use super::{pool::ConnectError, *};
 use crate::{
     dispatch::{
         metrics::{Outcome, Retry},
@@ -36,13 +46,17 @@ struct World {
 
 impl World {
     fn new(backends: Vec<model::Backend>) -> Self {
+        Self::asking(Lookups::new(1), backends)
+    }
+
+    fn asking(lookups: Lookups, backends: Vec<model::Backend>) -> Self {
         let tasks = Tasks::new();
         let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
         let config = Config {
             backends,
             ..Config::default()
         };
-        let backends = Backends::new(tasks.spawner(), metrics.clone());
+        let backends = Backends::with_lookups(tasks.spawner(), metrics.clone(), lookups);
         backends.apply(&config).unwrap();
         Self {
             config,
@@ -293,6 +307,108 @@ async fn idle_connections_are_few_and_age() {
     let seen = stub.seen();
     assert_ne!(seen[3].connection, seen[4].connection);
     assert_eq!(world.metrics.retries(Retry::IdleConnection), 0);
+}
+
+/// A name service that hangs, fails, or says that everything is on this host; and how often it was asked.
+#[derive(Clone, Default)]
+struct Names {
+    hangs: Arc<(Mutex<bool>, Condvar)>,
+    knows: Arc<AtomicBool>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Names {
+    fn hang(&self, hangs: bool) {
+        *self.hangs.0.lock().unwrap() = hangs;
+        self.hangs.1.notify_all();
+    }
+
+    fn know(&self, knows: bool) {
+        self.knows.store(knows, Relaxed);
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Relaxed)
+    }
+}
+
+impl Service for Names {
+    fn look_up(&self, _host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        self.asked.fetch_add(1, Relaxed);
+        let (hangs, moved) = &*self.hangs;
+        drop(moved.wait_while(hangs.lock().unwrap(), |hangs| *hangs).unwrap());
+        if !self.knows.load(Relaxed) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        // Nobody is behind the first one: addresses are tried in order.
+        Ok(vec![([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], port).into()])
+    }
+}
+
+/// A backend by name that keeps no connection, so that every request needs a new one.
+fn named(stub: &Stub) -> model::Backend {
+    let mut settings = backend("b", &stub.url().replace("127.0.0.1", "frontend.test"));
+    settings.pool.max_idle = 0;
+    settings
+}
+
+/// What is known of a backend gets old, without a wait.
+async fn addresses_get_old() {
+    tokio::time::pause();
+    tokio::time::advance(ADDRESSES_FRESH).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn requests_go_on_while_the_name_service_is_away() {
+    let stub = Stub::tcp(|_| stub::json(200, "{}")).await.unwrap();
+    let names = Names::default();
+    names.know(true);
+    let mut world = World::asking(Lookups::with(names.clone(), 4), vec![named(&stub)]);
+    for _ in 0..20 {
+        assert_eq!(world.get().await.unwrap().0, 200);
+    }
+    assert_eq!(names.asked(), 1);
+    addresses_get_old().await;
+    names.hang(true);
+    for round in 0..20 {
+        assert_eq!(world.get().await.unwrap().0, 200, "{round}");
+    }
+    // Other settings of the same place know as much.
+    world.apply(|config| config.backends[0].weight = 2).unwrap();
+    let answers = futures_all((0..20).map(|_| world.get())).await;
+    assert!(answers.iter().all(|answer| answer.as_ref().unwrap().0 == 200));
+    assert_eq!(names.asked(), 2, "one look-up hangs, and no other is begun");
+    names.know(false);
+    names.hang(false);
+    for _ in 0..20 {
+        addresses_get_old().await;
+        assert_eq!(world.get().await.unwrap().0, 200);
+    }
+    assert!(names.asked() > 2);
+}
+
+#[tokio::test]
+async fn a_backend_that_nobody_can_find_costs_one_look_up() {
+    let stub = Stub::tcp(|_| stub::json(200, "{}")).await.unwrap();
+    let names = Names::default();
+    names.hang(true);
+    let mut lost = named(&stub);
+    lost.connect_timeout = Duration::from_millis(5);
+    lost.retries = 0;
+    let mut by_address = backend("address", stub.url());
+    by_address.models = vec!["other".to_owned()];
+    let world = World::asking(Lookups::with(names.clone(), 4), vec![lost, by_address]);
+    for _ in 0..100 {
+        let refused = world.backend("b").connect().await.map(drop);
+        assert!(matches!(refused, Err(ConnectError::Late)), "{refused:?}");
+    }
+    assert!(world.backend("address").connect().await.is_ok());
+    assert_eq!(names.asked(), 1);
+    names.know(true);
+    names.hang(false);
+    while world.backend("b").connect().await.is_err() {}
+    assert_eq!(world.get().await.unwrap().0, 200);
 }
 
 /// Answers the version that it was asked in, and counts connections.

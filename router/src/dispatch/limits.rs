@@ -46,3 +46,11 @@ pub const CROSSED_CLOSE: Duration = Duration::from_secs(1);
 
 /// How long a connection that has just delivered an answer may take to become idle before a new one is opened.
 pub const SETTLE: Duration = Duration::from_millis(2);
+
+/// Look-ups of backends' names at a time. They have a thread each, and a name service that is away holds them for as long
+/// as the system waits for it; a backend has one at most, so this many dead names hold up no other one.
+pub const MAX_LOOKUPS: usize = 64;
+
+/// How old a look-up may become before the last addresses of a backend are used instead; a quarter of its
+/// `connect_timeout` where that is less. A name service that is there answers in a few milliseconds.
+pub const LOOKUP_PATIENCE: Duration = Duration::from_millis(100);

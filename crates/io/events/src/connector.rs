@@ -7,7 +7,7 @@ use std::{
     fmt,
     future::{Future, pending},
     io,
-    net::{IpAddr, SocketAddr, ToSocketAddrs as _},
+    net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -18,13 +18,13 @@ use continuum_fleet::{
     ids::{Namespace, PublisherId},
     view::Topic,
 };
+use continuum_runtime::lookup::Lookups;
 use ipnet::IpNet;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
     sync::{Semaphore, watch},
-    task::spawn_blocking,
     time::timeout,
 };
 
@@ -96,7 +96,7 @@ impl Error {
 pub struct Direct {
     settings: watch::Receiver<Settings>,
     connects: Arc<Semaphore>,
-    lookups: Arc<Semaphore>,
+    lookups: Lookups,
 }
 
 impl Direct {
@@ -116,7 +116,7 @@ impl Direct {
         Self {
             settings,
             connects: Arc::new(Semaphore::new(MAX_CONNECTS)),
-            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
+            lookups: Lookups::new(MAX_LOOKUPS),
         }
     }
 
@@ -149,25 +149,13 @@ impl Direct {
         Err(last)
     }
 
-    /// One look-up, on a thread that may block. The permit stays with the thread: a look-up that hangs longer
-    /// than its connection still counts.
     async fn resolve(&self, endpoint: &TcpEndpoint) -> Result<Vec<SocketAddr>, Error> {
         if let Ok(ip) = endpoint.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, endpoint.port)]);
         }
-        let (host, port) = (endpoint.host.clone(), endpoint.port);
-        let permit = Arc::clone(&self.lookups)
-            .acquire_owned()
+        self.lookups
+            .look_up(endpoint.host.clone().into(), endpoint.port)
             .await
-            .map_err(|_| Error::Resolve(io::ErrorKind::Other.into()))?;
-        let looked_up = spawn_blocking(move || {
-            let addresses = (&*host, port).to_socket_addrs().map(Iterator::collect);
-            drop(permit);
-            addresses
-        });
-        looked_up
-            .await
-            .map_err(|lost| Error::Resolve(io::Error::other(lost)))?
             .map_err(Error::Resolve)
     }
 }
