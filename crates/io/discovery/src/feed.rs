@@ -52,12 +52,12 @@ impl SharedFeed {
         })))
     }
 
-    /// Takes a full list over without publishing, unless the watcher that read it has been asked to stop: what comes
+    /// Takes a full list of `names` over without publishing, unless the watcher that read it has been asked to stop: what comes
     /// after it must not be overwritten.
-    pub(crate) fn take_unless(&self, stop: &CancellationToken, seed: Seed) {
+    pub(crate) fn take_unless(&self, stop: &CancellationToken, seed: Seed, names: &[Graph]) {
         let mut feed = self.lock();
         if !stop.is_cancelled() {
-            feed.take(seed);
+            feed.take(seed, names);
         }
     }
 
@@ -80,13 +80,14 @@ impl SharedFeed {
 }
 
 impl Feed {
-    /// A full list replaces what was known; one view follows.
-    pub(crate) fn reset(&mut self, seed: Seed) {
-        self.take(seed);
+    /// What an earlier process kept is what is known; one view follows.
+    pub(crate) fn restore(&mut self, seed: Seed) {
+        self.take(seed, &[]);
         self.publish();
     }
 
-    fn take(&mut self, seed: Seed) {
+    /// A full list of `names` replaces what was known.
+    fn take(&mut self, seed: Seed, names: &[Graph]) {
         for (kind, count) in losses(seed.lost) {
             if count == 0 {
                 self.said.remove(&kind);
@@ -103,7 +104,7 @@ impl Feed {
         self.report(&seed.notes);
         self.report(&notes);
         if let Some(mirror) = &mut self.mirror {
-            mirror.reset(seed.entries);
+            mirror.reset(seed.entries, names);
         }
     }
 

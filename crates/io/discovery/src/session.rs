@@ -100,8 +100,8 @@ async fn pass<S: Source>(
     };
     let records = seed.entries.len();
     // Thousands of cards are to be read: streams of clients must not wait for that.
-    let (feed, stop) = (outlet.feed.clone(), stop.clone());
-    let taken = spawn_blocking(move || feed.take_unless(&stop, seed)).await;
+    let (feed, stop, listed) = (outlet.feed.clone(), stop.clone(), names.clone());
+    let taken = spawn_blocking(move || feed.take_unless(&stop, seed, &listed)).await;
     if let Err(lost) = taken {
         return End::Failed(Error::Closed {
             why: lost.to_string(),

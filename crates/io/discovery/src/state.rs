@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-use continuum_fleet::Change;
+use continuum_fleet::{Change, ids::Graph};
 use continuum_runtime::files;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -28,10 +28,12 @@ const FILE: &str = "fleet.jsonl";
 /// First line of the file, before the scope.
 const FORMAT: &str = "continuum-fleet-records/1";
 
-/// The records behind the present view.
+/// The records behind the present view. Until a full list of its namespaces has come it holds none and writes none: what
+/// a watch tells before would replace a whole fleet on disk by a piece of one.
 #[derive(Debug)]
 pub(crate) struct Mirror {
     keep: Keep,
+    listed: bool,
     records: BTreeMap<Arc<str>, Arc<[u8]>>,
     bytes: usize,
     dirty: bool,
@@ -45,6 +47,8 @@ pub(crate) struct Keep {
     pub(crate) dir: PathBuf,
     /// Source, place and namespaces in words: records of another scope are not used.
     pub(crate) scope: String,
+    /// The Dynamo namespaces of the scope.
+    pub(crate) namespaces: Vec<Graph>,
 }
 
 type Records = Vec<(Arc<str>, Arc<[u8]>)>;
@@ -53,6 +57,7 @@ impl Mirror {
     pub(crate) const fn new(keep: Keep) -> Self {
         Self {
             keep,
+            listed: false,
             records: BTreeMap::new(),
             bytes: 0,
             dirty: false,
@@ -60,8 +65,13 @@ impl Mirror {
         }
     }
 
-    /// A full list.
-    pub(crate) fn reset(&mut self, entries: Entries) {
+    /// A full list of these namespaces.
+    pub(crate) fn reset(&mut self, entries: Entries, names: &[Graph]) {
+        if !self.keep.namespaces.iter().all(|name| names.contains(name)) {
+            // It began before others were wanted; the next one looks for all of them.
+            return;
+        }
+        self.listed = true;
         self.records.clear();
         self.bytes = 0;
         self.full = false;
@@ -73,6 +83,9 @@ impl Mirror {
 
     /// One change.
     pub(crate) fn apply(&mut self, change: &Change) {
+        if !self.listed {
+            return;
+        }
         match change {
             Change::Put { key, value } => self.put(key.as_str().into(), value.as_slice().into()),
             Change::Delete { key } => {

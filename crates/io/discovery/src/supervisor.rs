@@ -376,7 +376,7 @@ impl Supervisor {
             return;
         };
         let records = entries.len();
-        feed.lock().reset(crate::source::Seed {
+        feed.lock().restore(crate::source::Seed {
             entries,
             ..Default::default()
         });
@@ -497,6 +497,7 @@ fn keep_of(settings: &Settings) -> Option<Keep> {
     Some(Keep {
         dir,
         scope: settings.scope(),
+        namespaces: settings.namespaces.clone(),
     })
 }
 

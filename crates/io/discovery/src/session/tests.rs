@@ -248,13 +248,13 @@ fn a_list_that_comes_after_the_stop_changes_nothing() {
     };
     let stop = CancellationToken::new();
     stop.cancel();
-    outlet.feed.take_unless(&stop, seed());
+    outlet.feed.take_unless(&stop, seed(), &[]);
     outlet.feed.lock().publish();
     assert!(
         fleet.load().workers.is_empty(),
         "a later watcher may own the view"
     );
-    outlet.feed.take_unless(&CancellationToken::new(), seed());
+    outlet.feed.take_unless(&CancellationToken::new(), seed(), &[]);
     assert!(fleet.load().workers.is_empty(), "shown by its watcher alone");
     outlet.feed.lock().publish();
     assert_eq!(fleet.load().workers.len(), 1);

@@ -2,10 +2,15 @@ use std::{fs, path::Path};
 
 use super::*;
 
+fn names() -> Vec<Graph> {
+    vec!["dynamo".into()]
+}
+
 fn keep_in(dir: &Path) -> Keep {
     Keep {
         dir: dir.join("state"),
         scope: "etcd a generation dynamo".into(),
+        namespaces: names(),
     }
 }
 
@@ -21,11 +26,10 @@ fn what_is_kept_comes_back_for_the_same_scope_only() {
     let keep = keep_in(dir.path());
     let mut mirror = Mirror::new(keep.clone());
     assert!(mirror.take().is_none());
-    mirror.reset(entries(&[
-        ("a", "{\"x\":\"\\n\"}"),
-        ("b", "line\nbreak"),
-        ("c", "gone"),
-    ]));
+    mirror.reset(
+        entries(&[("a", "{\"x\":\"\\n\"}"), ("b", "line\nbreak"), ("c", "gone")]),
+        &names(),
+    );
     mirror.apply(&Change::Put {
         key: "a".into(),
         value: b"new".to_vec(),
@@ -90,6 +94,7 @@ fn a_file_that_is_not_ours_is_an_error_and_no_panic() {
 fn the_mirror_stays_within_its_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let mut mirror = Mirror::new(keep_in(dir.path()));
+    mirror.reset(Vec::new(), &names());
     let big = vec![b'x'; STATE_BYTES / 2];
     for key in ["a", "b", "c", "d"] {
         mirror.apply(&Change::Put {
@@ -112,4 +117,30 @@ fn the_mirror_stays_within_its_bytes() {
         mirror.apply(&Change::Delete { key: key.into() });
     }
     assert_eq!((mirror.bytes, mirror.records.len()), (0, 0));
+}
+
+/// A watch goes on while other namespaces are listed: what it tells is no fleet.
+#[test]
+fn nothing_is_written_before_the_whole_of_it_is_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let put = Change::Put {
+        key: "a".into(),
+        value: b"{}".to_vec(),
+    };
+    let mut keep = keep_in(dir.path());
+    keep.namespaces.push("other".into());
+    let mut mirror = Mirror::new(keep);
+    mirror.apply(&put);
+    assert!(mirror.take().is_none(), "one record of a fleet");
+    // A list that began before the other namespace was wanted.
+    mirror.reset(entries(&[("a", "{}"), ("b", "{}")]), &names());
+    mirror.apply(&put);
+    assert!(mirror.take().is_none(), "one namespace of two");
+    mirror.reset(
+        entries(&[("a", "{}"), ("b", "{}"), ("c", "{}")]),
+        &["other".into(), "more".into(), "dynamo".into()],
+    );
+    mirror.apply(&put);
+    let (_, records) = mirror.take().unwrap();
+    assert_eq!(records.len(), 3);
 }
