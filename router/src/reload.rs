@@ -1,7 +1,7 @@
 //! A new configuration while the process runs: when the file changes, at SIGHUP, and when an operator asks.
 //!
 //! A file that cannot be used changes nothing; it is said once, counted, and shown to operators until a good one
-//! comes.
+//! comes. One that is good and cannot be followed, because a file that it names is not there, is tried again.
 
 #[cfg(feature = "dynamo")]
 mod newest;
@@ -127,6 +127,21 @@ struct Last {
     /// The text that the last reload was about.
     judged: Option<String>,
     report: Option<Report>,
+    /// The text was good and could not be followed none the less: what it names outside of itself, such as a
+    /// certificate, may come later.
+    waits: bool,
+}
+
+impl Last {
+    /// Whether this is the rejection that was told last. `judged`: the text that that one was about.
+    fn knows(&self, report: &Report, judged: Option<&str>) -> bool {
+        self.judged.as_deref() == judged
+            && self.report.as_ref().is_some_and(|before| {
+                before.outcome == Outcome::Rejected
+                    && report.outcome == Outcome::Rejected
+                    && before.problems == report.problems
+            })
+    }
 }
 
 impl Reloader {
@@ -252,34 +267,62 @@ impl Reloader {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if text_of(&self.file).ok() != last.text {
             self.take(&mut last);
+        } else if last.waits {
+            self.take_again(&mut last);
+        }
+    }
+
+    /// Tries a text once more that could not be followed. While nothing about that changes, nothing is said or counted.
+    fn take_again(&self, last: &mut Last) {
+        let judged = last.judged.clone();
+        let (report, id) = self.attempt(last);
+        if !last.knows(&report, judged.as_deref()) {
+            self.conclude(last, report, id, judged.as_deref());
         }
     }
 
     fn take(&self, last: &mut Last) -> Report {
-        let known_bad = last
-            .report
-            .as_ref()
-            .is_some_and(|report| report.outcome == Outcome::Rejected);
-        let before = last.judged.take();
+        let judged = last.judged.clone();
+        let (report, id) = self.attempt(last);
+        self.conclude(last, report, id, judged.as_deref())
+    }
+
+    /// Judges what is to be in force, and follows it.
+    fn attempt(&self, last: &mut Last) -> (Report, Option<ConfigId>) {
         let candidate = self.candidate(last);
         last.judged = candidate.as_ref().ok().map(|candidate| candidate.text.clone());
-        let (report, _id) = match candidate {
+        last.waits = false;
+        match candidate {
             Ok(Candidate {
                 id,
                 config: Ok(config),
                 ..
-            }) => (self.apply(config), id),
+            }) => {
+                let report = self.apply(config);
+                last.waits = report.outcome == Outcome::Rejected;
+                (report, id)
+            }
             Ok(Candidate {
                 id,
                 config: Err(problems),
                 ..
             }) => (rejected(problems), id),
             Err(unreadable) => (rejected(vec![unreadable.to_string()]), None),
-        };
+        }
+    }
+
+    /// Tells everybody. `judged`: the text that the reload before was about.
+    fn conclude(
+        &self,
+        last: &mut Last,
+        report: Report,
+        _id: Option<ConfigId>,
+        judged: Option<&str>,
+    ) -> Report {
         #[cfg(feature = "dynamo")]
         self.settle(_id, &report);
         match report.outcome {
-            Outcome::Rejected if !known_bad || before != last.judged => {
+            Outcome::Rejected if !last.knows(&report, judged) => {
                 tracing::error!(problems = ?report.problems, "the new configuration is rejected, the running one stays");
             }
             Outcome::Applied => {

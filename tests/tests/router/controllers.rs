@@ -410,6 +410,44 @@ async fn a_routerconfig_that_was_made_anew_counts_from_one_again() {
 }
 
 #[tokio::test]
+async fn a_configuration_that_was_refused_for_a_missing_file_is_reported_in_force_when_it_comes() {
+    let (sim, store) = fleet(1).await;
+    let ground = Ground::new();
+    let frontends = [format!("http://{}", sim.frontends()[0])];
+    let plain = |generation: i64| {
+        let section = ground
+            .section(generation)
+            .replace("upstream: kubernetes", "uid: one");
+        format!("{section}{}", config(&store, &frontends, ""))
+    };
+    let (ip, nobody) = ([127, 0, 0, 1], FleetView::default());
+    let controller = Controller::start(&ground, ip, 1, (1, &format!("{LOGGING}{}", plain(1))), &nobody).await;
+    controller.hub.set_fleet(&key(), None);
+    let router = Router::start(&plain(1)).await;
+    let ca = router.file.with_file_name("ca.pem");
+    let secure = format!(
+        "{LOGGING}{}  - {{name: secure, url: 'https://127.0.0.1:1', models: [other], health: {{enabled: false}}, \
+         tls: {{ca_cert: {}}}}}\n",
+        plain(2),
+        ca.display()
+    );
+    controller.hub.set_config(&key(), "one", 2, &secure);
+    let refused = || controller.report().and_then(|report| report.refused.clone());
+    until("it is refused", || refused().is_some()).await;
+    assert!(refused().unwrap().error.contains("ca.pem"), "{:?}", refused());
+    let made = rcgen::generate_simple_self_signed(vec!["frontend.test".to_owned()]).unwrap();
+    std::fs::write(&ca, made.cert.pem()).unwrap();
+    until("it is in force", || {
+        let in_force = controller.session().and_then(|session| session.config);
+        in_force == controller.hub.config(&key()) && refused().is_none()
+    })
+    .await;
+    assert!(router.serving.app.backends.load().backend("secure").is_some());
+    assert!(router.stop().await);
+    controller.stop().await;
+}
+
+#[tokio::test]
 async fn a_router_that_reads_its_fleet_itself_reports_what_it_refuses() {
     let (sim, store) = fleet(1).await;
     let ground = Ground::new();

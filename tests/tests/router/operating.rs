@@ -251,6 +251,46 @@ async fn a_changed_file_is_in_force_and_a_broken_one_is_not() {
     assert!(router.stop().await);
 }
 
+/// Deployment tools write files one after the other, and the configuration may come first.
+#[tokio::test]
+async fn a_file_that_comes_after_the_configuration_that_names_it_is_taken() {
+    let (sim, store) = fleet(1).await;
+    let router = Router::before(&sim, &store, "").await;
+    let good = fs::read_to_string(&router.file).unwrap();
+    let ca = router.file.with_file_name("ca.pem");
+    let secure = format!(
+        "{good}  - {{name: secure, url: 'https://127.0.0.1:1', models: [other], health: {{enabled: false}}, \
+         tls: {{ca_cert: {}}}}}\n",
+        ca.display()
+    );
+    replace(&router.file, &secure);
+    let counted = |result| router.metric("continuum_config_reloads_total", &[("result", result)]);
+    let problem = || {
+        router
+            .serving
+            .reloader
+            .last()
+            .map(|last| last.problems.join("\n"))
+    };
+    until("it is rejected", || counted("rejected") == 1.0).await;
+    assert!(problem().unwrap().contains("ca.pem"), "{:?}", problem());
+    // Another reason is told; the same one is not told again.
+    fs::write(&ca, "").unwrap();
+    until("the reason is the new one", || {
+        problem().is_some_and(|problem| problem.contains("holds no certificate"))
+    })
+    .await;
+    let rejected = counted("rejected");
+    let made = rcgen::generate_simple_self_signed(vec!["frontend.test".to_owned()]).unwrap();
+    fs::write(&ca, made.cert.pem()).unwrap();
+    until("it is in force", || router.serving.app.live().version == 2).await;
+    assert_eq!((counted("applied"), counted("rejected")), (1.0, rejected));
+    assert_eq!(router.metric("continuum_config_valid", &[]), 1.0);
+    let status = router.admin("/admin/status").await;
+    assert_eq!(status["config"]["last_reload"]["result"], "applied");
+    assert!(router.stop().await);
+}
+
 /// What stands in the file's place for a moment, or by mistake, is no configuration: it empties nothing, and holds up
 /// nobody.
 #[tokio::test]
