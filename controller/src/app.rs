@@ -103,7 +103,7 @@ async fn serve(cli: Cli) -> Result<ExitCode, Error> {
         tracing::info!("stopping: routers go to another replica");
         hub.stop();
     };
-    let exit = tasks.run(signal, GRACE, std::future::pending()).await;
+    let exit = tasks.run(signal, || GRACE, std::future::pending()).await;
     let Some(ended) = exit.first else {
         return Ok(ExitCode::SUCCESS);
     };

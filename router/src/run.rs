@@ -1,6 +1,6 @@
 //! The life of the process: start, listen, reload, drain.
 
-use std::{path::Path, process::ExitCode, sync::Arc};
+use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use continuum_config::{Config, Loaded, model::LogFormat};
 use continuum_runtime::{
@@ -17,6 +17,9 @@ use crate::{
     reload::{self, Reloader},
     server::{self, Listener},
 };
+
+/// What blocking work gets to end by itself when everything else has ended.
+const LEFT_BEHIND: Duration = Duration::from_secs(1);
 
 /// Why the router could not run.
 #[derive(Debug, thiserror::Error)]
@@ -66,9 +69,11 @@ pub fn router(file: &Path) -> Result<ExitCode, Error> {
     }
     raise_file_limit();
     picture(&loaded.config);
-    runtime(&loaded.config)
-        .map_err(Error::Runtime)?
-        .block_on(run(file, loaded.config, level))
+    let runtime = runtime(&loaded.config).map_err(Error::Runtime)?;
+    let ended = runtime.block_on(run(file, loaded.config, level));
+    // Nobody waits for what is still at work: a look-up in a name service that is away can block a thread for minutes.
+    runtime.shutdown_timeout(LEFT_BEHIND);
+    ended
 }
 
 fn load(file: &Path) -> Result<Loaded, Error> {
@@ -243,13 +248,14 @@ impl Signals {
 async fn stop(tasks: Tasks, app: &Arc<App>, signals: Signals) -> Result<ExitCode, Error> {
     let signals = tokio::sync::Mutex::new(signals);
     let told = || async { signals.lock().await.next().await };
-    let grace = app.live().config.server.graceful_period;
+    // As it is when the stop comes: it may have been changed since the start.
+    let grace = || app.live().config.server.graceful_period;
     let first = async {
         told().await;
         app.drain();
         tracing::info!(
             in_flight = app.in_flight.count(),
-            ?grace,
+            grace = ?grace(),
             "draining: no new requests, those in flight may finish"
         );
     };

@@ -215,6 +215,23 @@ async fn a_hangup_reads_the_file_again() {
     assert_eq!(router.ended().await.code(), Some(0));
 }
 
+#[tokio::test]
+async fn the_grace_of_a_drain_is_that_of_the_newest_configuration() {
+    let gate = Gate::default();
+    let backend = backend(&gate).await;
+    let mut router = Router::start(backend.url());
+    let _stream = router.stream().await;
+    let text = fs::read_to_string(&router.file).unwrap();
+    let shorter = text.replace("graceful_period: 20s", "graceful_period: 100ms");
+    fs::write(&router.file, shorter).unwrap();
+    router.until_said("is in force");
+    router.signal("TERM");
+    let said = router.until_said("draining");
+    assert!(said.contains("grace=100ms"), "{said}");
+    router.until_said("stopped before every request had finished");
+    assert_eq!(router.ended().await.code(), Some(1));
+}
+
 #[test]
 fn an_address_that_is_taken_is_an_error_with_words() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

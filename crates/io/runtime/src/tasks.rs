@@ -104,11 +104,12 @@ impl Tasks {
     }
 
     /// Runs until `signal`, or until an essential task ends; then asks all tasks to stop, waits up to `grace`,
-    /// and drops those that are left. `at_once` (a second signal) ends the wait.
+    /// and drops those that are left. `at_once` (a second signal) ends the wait. `grace` is asked when the stop comes: it
+    /// may have been configured anew until then.
     pub async fn run(
         mut self,
         signal: impl Future<Output = ()>,
-        grace: Duration,
+        grace: impl FnOnce() -> Duration,
         at_once: impl Future<Output = ()>,
     ) -> Exit {
         let first = tokio::select! {
@@ -116,7 +117,7 @@ impl Tasks {
             () = signal => None,
             ended = self.ended.recv() => ended,
         };
-        let drained = self.drain(grace, at_once).await;
+        let drained = self.drain(grace(), at_once).await;
         Exit { first, drained }
     }
 

@@ -16,7 +16,7 @@ async fn a_signal_asks_every_task_to_stop_and_waits() {
         Ok(())
     });
     let start = Instant::now();
-    let exit = tasks.run(async {}, GRACE, pending()).await;
+    let exit = tasks.run(async {}, || GRACE, pending()).await;
     assert!(exit.drained && exit.first.is_none());
     assert_eq!(start.elapsed(), Duration::from_secs(2));
     assert!(spawner.is_empty());
@@ -29,7 +29,7 @@ async fn a_deaf_task_is_dropped_after_the_grace() {
     spawner.essential("deaf", |_stop| pending());
     spawner.spawn("deaf too", |_stop| pending()).detach();
     let start = Instant::now();
-    assert!(!tasks.run(async {}, GRACE, pending()).await.drained);
+    assert!(!tasks.run(async {}, || GRACE, pending()).await.drained);
     assert_eq!(start.elapsed(), GRACE);
     assert!(spawner.is_empty());
 }
@@ -41,7 +41,7 @@ async fn a_second_signal_ends_the_wait() {
     let start = Instant::now();
     assert!(
         !tasks
-            .run(async {}, GRACE, tokio::time::sleep(Duration::from_secs(1)))
+            .run(async {}, || GRACE, tokio::time::sleep(Duration::from_secs(1)))
             .await
             .drained
     );
@@ -58,7 +58,7 @@ async fn the_end_of_an_essential_task_ends_the_run_and_is_named() {
     tasks
         .spawner()
         .essential("fails", |_stop| async { Err("no port".into()) });
-    let exit = tasks.run(pending(), GRACE, pending()).await;
+    let exit = tasks.run(pending(), || GRACE, pending()).await;
     let first = exit.first.unwrap();
     assert_eq!(first.name, "fails");
     assert!(matches!(first.how, How::Failed(error) if error.to_string() == "no port"));
@@ -71,7 +71,7 @@ async fn a_panic_in_an_essential_task_is_noticed() {
     tasks
         .spawner()
         .essential("lost", |_stop| async { panic!("on purpose") });
-    let exit = tasks.run(pending(), GRACE, pending()).await;
+    let exit = tasks.run(pending(), || GRACE, pending()).await;
     assert!(matches!(
         exit.first,
         Some(Ended {
