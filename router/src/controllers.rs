@@ -129,7 +129,7 @@ pub async fn keep_report(app: Arc<App>, reloader: Arc<Reloader>) {
     let mut look = interval(LOOK_INTERVAL);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let all = tokio::select! {
+        let looks = tokio::select! {
             _ = look.tick() => true,
             changed = fleet.changed() => { if changed.is_err() { return } false }
             changed = discovery.changed() => { if changed.is_err() { return } false }
@@ -143,6 +143,8 @@ pub async fn keep_report(app: Arc<App>, reloader: Arc<Reloader>) {
         next.view = view_in_force(&app, &told.load(), next.view);
         next.ready = app.not_ready().is_none();
         let versions = configs.borrow_and_update().clone();
+        // Whoever acknowledges a config tells what there is with it, and not what was there before.
+        let all = looks || next.config != versions.in_force;
         next.config = versions.in_force;
         next.refused = versions.refused;
         if all {

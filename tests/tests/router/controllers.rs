@@ -448,6 +448,45 @@ async fn a_configuration_that_was_refused_for_a_missing_file_is_reported_in_forc
 }
 
 #[tokio::test]
+async fn a_configuration_is_acknowledged_together_with_its_pools() {
+    let (sim, store) = fleet(1).await;
+    let frontend = format!("http://{}", sim.frontends()[0]);
+    let local = Router::before(&sim, &store, "").await;
+    let view = FleetView::clone(&local.serving.app.fleet.view());
+    let ground = Ground::new();
+    let first = document(&ground, &frontend, 1, "body_limit: 64KiB");
+    let second = document(&ground, &frontend, 2, "body_limit: 64KiB")
+        .replace(
+            "backends: [{name: shim,",
+            "backends: [{name: other, url: 'http://127.0.0.1:9'}, {name: shim,",
+        )
+        .replace(
+            "{source: controller}",
+            "{source: controller, kubernetes: {dynamo_namespaces: [dynamo, other]}}",
+        )
+        .replace(
+            "{backends: [shim]}",
+            "{pools: [{namespace: dynamo, backends: [shim]}, {namespace: other, backends: [other]}]}",
+        );
+    let controller = Controller::start(&ground, [127, 0, 0, 1], 1, (1, &first), &view).await;
+    let router = Router::start(first.strip_prefix(LOGGING).unwrap()).await;
+    router.settle(4).await;
+    let pools = || controller.report().map_or(0, |report| report.pools.len());
+    until("the pool is reported", || pools() == 1).await;
+    let mut told = controller.hub.sessions().subscribe();
+    controller.hub.set_config(&key(), "", 2, &second);
+    let acknowledged = async {
+        while controller.session().and_then(|session| session.config) != controller.hub.config(&key()) {
+            told.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(PATIENCE, acknowledged).await.unwrap();
+    assert_eq!(pools(), 2, "{:?}", controller.report());
+    assert!(router.stop().await && local.stop().await);
+    controller.stop().await;
+}
+
+#[tokio::test]
 async fn a_router_that_reads_its_fleet_itself_reports_what_it_refuses() {
     let (sim, store) = fleet(1).await;
     let ground = Ground::new();

@@ -1,7 +1,5 @@
 //! Each condition but the two that sum up: one finding.
 
-use std::collections::BTreeSet;
-
 use continuum_crds::conditions::Reason;
 use continuum_messages::push;
 
@@ -170,36 +168,39 @@ pub(super) fn shim_reachable(facts: &Facts) -> Finding {
     if facts.pools.is_empty() {
         return (Reason::NoPool, "the config has no shim pool".to_owned());
     }
-    let mut reported = false;
-    let mut healthy = BTreeSet::new();
-    // A request may meet any router: one that cannot reach a pool is enough.
-    let mut out_of_reach = BTreeSet::new();
-    for pool in facts.reports().flat_map(|report| &report.pools) {
-        reported = true;
-        if pool.healthy > 0 {
-            healthy.insert(pool.namespace.as_str());
-        } else {
-            out_of_reach.insert(pool.namespace.as_str());
-        }
-    }
-    if !reported {
-        return (
-            Reason::NotKnown,
-            "no router has reported about its pools yet".to_owned(),
-        );
-    }
-    let dark: Vec<&str> = facts
-        .pools
-        .iter()
-        .map(String::as_str)
-        .filter(|pool| !healthy.contains(pool) || out_of_reach.contains(pool))
-        .collect();
-    if dark.is_empty() {
-        (Reason::Reachable, "every pool has a healthy frontend".to_owned())
-    } else {
+    let with = |wanted: Option<bool>| -> Vec<&str> {
+        let pools = facts.pools.iter().map(String::as_str);
+        pools.filter(|pool| is_reached(facts, pool) == wanted).collect()
+    };
+    let (dark, unknown) = (with(Some(false)), with(None));
+    if !dark.is_empty() {
         (
             Reason::NoHealthyReplica,
             format!("no healthy frontend for {}", named(&dark)),
         )
+    } else if !unknown.is_empty() {
+        (
+            Reason::NotKnown,
+            format!("no router has reported yet about {}", named(&unknown)),
+        )
+    } else {
+        (Reason::Reachable, "every pool has a healthy frontend".to_owned())
     }
+}
+
+/// Whether every router that tells of the pool reaches it: a request may meet any. Routers with the current config speak
+/// before the others, which may have other frontends for it; `None` when nobody tells of it.
+fn is_reached(facts: &Facts, pool: &str) -> Option<bool> {
+    let told = |current: bool| {
+        let of = facts
+            .routers
+            .iter()
+            .filter(|router| (router.config == facts.config) == current);
+        let pools = of
+            .filter_map(|router| router.report.as_ref())
+            .flat_map(|report| &report.pools);
+        let pools = pools.filter(|told| told.namespace == pool);
+        pools.map(|told| told.healthy > 0).reduce(|all, one| all && one)
+    };
+    told(true).or_else(|| told(false))
 }

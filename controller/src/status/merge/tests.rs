@@ -322,6 +322,23 @@ const CASES: &[(Reason, Change)] = &[
         }
     }),
     (Reason::NotKnown, |facts| facts.routers.clear()),
+    // A pool that has just come is dark when somebody says so.
+    (Reason::NotKnown, |facts| facts.pools.push("other".to_owned())),
+    (Reason::NoHealthyReplica, |facts| {
+        facts.pools.push("other".to_owned());
+        report(facts).pools[0].healthy = 0;
+    }),
+    // Another config may have other frontends; only where nobody else tells is it better than nothing.
+    (Reason::Reachable, |facts| {
+        facts.routers[0].config = Some(ConfigId::of(2, "before"));
+        report(facts).pools[0].healthy = 0;
+    }),
+    (Reason::NoHealthyReplica, |facts| {
+        for router in &mut facts.routers {
+            router.config = Some(ConfigId::of(2, "before"));
+        }
+        report(facts).pools[0].healthy = 0;
+    }),
     (Reason::AsExpected, |_| ()),
     (Reason::NotServing, |facts| {
         facts.applied = failed(Reason::OwnedByOther);
@@ -491,6 +508,12 @@ const OUTAGES: &[(&str, Change, Told, Told)] = &[
         },
         Some("`ShimReachable`: no healthy frontend for dynamo"),
         Some("`ShimReachable`: no healthy frontend for dynamo"),
+    ),
+    (
+        "a pool that no router has told of yet",
+        |facts| facts.pools.push("other".to_owned()),
+        None,
+        None,
     ),
     (
         "no router has a session",
