@@ -47,8 +47,11 @@ impl KvIndex {
             spawn_blocks(spawner, view, wanted, seed, counted, None)
         })
         .map_err(Error::Thread)?;
-        let index = filled.clone();
-        registry.register(Box::new(IndexCollector::new(move || index.load(), metrics)?))?;
+        let index = {
+            let filled = filled.clone();
+            move || filled.load().map(asked)
+        };
+        registry.register(Box::new(IndexCollector::new(index, metrics)?))?;
         Ok(Self {
             filled,
             subscriptions,
@@ -115,6 +118,12 @@ struct IndexCollector<F> {
     gauges: Vec<IntGauge>,
 }
 
+/// An index, and what it says of itself now.
+fn asked(index: Arc<Index>) -> (Arc<Index>, Stats) {
+    let stats = index.stats();
+    (index, stats)
+}
+
 /// Evictions that have been counted.
 #[derive(Default)]
 struct Counted {
@@ -123,7 +132,7 @@ struct Counted {
     evicted: u64,
 }
 
-impl<F: Fn() -> Option<Arc<Index>>> IndexCollector<F> {
+impl<F: Fn() -> Option<(Arc<Index>, Stats)>> IndexCollector<F> {
     fn new(index: F, metrics: BlockMetrics) -> prometheus::Result<Self> {
         let gauge = |(name, help): (&str, &str)| IntGauge::new(name, help);
         Ok(Self {
@@ -138,15 +147,14 @@ impl<F: Fn() -> Option<Arc<Index>>> IndexCollector<F> {
     fn read(&self) {
         // Scrapes may overlap: one reads and counts before the next one reads.
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = (self.index)();
-        let stats = index.as_ref().map(|index| index.stats()).unwrap_or_default();
+        let (index, stats) = (self.index)().unzip();
         let Stats {
             blocks,
             ownerships,
             ranks,
             bytes,
             evicted,
-        } = stats;
+        } = stats.unwrap_or_default();
         for (gauge, value) in self.gauges.iter().zip([blocks, ownerships, ranks, bytes]) {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         }
@@ -161,7 +169,7 @@ impl<F: Fn() -> Option<Arc<Index>>> IndexCollector<F> {
     }
 }
 
-impl<F: Fn() -> Option<Arc<Index>> + Send + Sync> Collector for IndexCollector<F> {
+impl<F: Fn() -> Option<(Arc<Index>, Stats)> + Send + Sync> Collector for IndexCollector<F> {
     fn desc(&self) -> Vec<&Desc> {
         self.gauges.iter().flat_map(Collector::desc).collect()
     }
@@ -174,10 +182,7 @@ impl<F: Fn() -> Option<Arc<Index>> + Send + Sync> Collector for IndexCollector<F
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        sync::atomic::{AtomicBool, Ordering::Relaxed},
-        thread,
-    };
+    use std::{sync::mpsc, thread};
 
     use continuum_kv_index::{Caps, RankKey};
     use continuum_testkit::view::worker;
@@ -225,29 +230,34 @@ mod tests {
     fn evictions_are_counted_once_however_many_ask_at_once() {
         let (index, rank) = small();
         let metrics = BlockMetrics::new().unwrap();
-        let collector = IndexCollector::new(|| Some(Arc::clone(&index)), metrics.clone()).unwrap();
-        let stop = AtomicBool::new(false);
+        let ((has_read, read), (go, gone)) = (mpsc::channel(), mpsc::channel::<()>());
+        let gone = Mutex::new(gone);
+        // Whoever has read the index waits before it counts.
+        let slowly = || {
+            let asked = asked(Arc::clone(&index));
+            has_read.send(()).unwrap();
+            let _ = gone.lock().unwrap().recv();
+            Some(asked)
+        };
+        let collector = IndexCollector::new(slowly, metrics.clone()).unwrap();
+        evict(&index, &rank, 10);
         thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| {
-                    while !stop.load(Relaxed) {
-                        let _ = collector.collect();
-                    }
-                });
-            }
-            (0..200).for_each(|_| evict(&index, &rank, 10));
-            stop.store(true, Relaxed);
+            scope.spawn(|| collector.collect());
+            read.recv().unwrap();
+            assert!(collector.counted.try_lock().is_err(), "nobody else may read now");
+            evict(&index, &rank, 10);
+            scope.spawn(|| collector.collect());
+            drop(go);
         });
-        let _ = collector.collect();
-        assert_eq!(index.stats().evicted, 2_000);
-        assert_eq!(metrics.counted(Outcome::Evicted), 2_000);
+        assert_eq!(metrics.counted(Outcome::Evicted), 20);
     }
 
     #[test]
     fn a_new_index_is_counted_from_zero_even_where_it_has_evicted_more() {
         let present = Mutex::new(None);
         let metrics = BlockMetrics::new().unwrap();
-        let collector = IndexCollector::new(|| present.lock().unwrap().clone(), metrics.clone()).unwrap();
+        let collector =
+            IndexCollector::new(|| present.lock().unwrap().clone().map(asked), metrics.clone()).unwrap();
         let mut expected = 0;
         for evicted in [10, 30, 20] {
             let (index, rank) = small();
