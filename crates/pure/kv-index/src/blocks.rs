@@ -150,6 +150,16 @@ impl Blocks {
         }
     }
 
+    /// Whether there is a block at this place, whichever it is.
+    pub(crate) fn is_there(&self, id: BlockId) -> bool {
+        let run = id.run() as usize;
+        let run = self
+            .chunks
+            .get(run / CHUNK)
+            .and_then(|chunk| chunk.get(run % CHUNK));
+        run.is_some_and(|run| run.is_present(id.at()))
+    }
+
     /// The name that leads to a block.
     #[inline]
     pub(crate) fn name(&self, id: BlockId) -> Option<u64> {

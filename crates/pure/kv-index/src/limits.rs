@@ -58,8 +58,13 @@ pub const BLOCKS_PER_QUIET_LOCK: usize = 32;
 pub const MAX_HAND_STEPS: usize = 64;
 
 /// Blocks that are looked at for one of a rank's own that makes way. A rank at its cap owns a quarter of a full index,
-/// so the first few hold one; the bound is for caps that are set much lower.
-pub const MAX_OWN_HAND_STEPS: usize = 4_096;
+/// so the first few hold one mostly. Where its blocks lie together elsewhere, one of those that it got last goes: see
+/// [`MAX_RECENT`].
+pub const MAX_OWN_HAND_STEPS: usize = 256;
+
+/// Blocks that a rank got last in one tier. Where these are most of what it owns, since its cap is low, they make way in
+/// their order, and without a search. They are noted from half its cap on, in four bytes each.
+pub const MAX_RECENT: usize = 1_024;
 
 /// Blocks that are looked at in one part of a sweep; one whose owners change counts more.
 pub const SWEEP_BUDGET: usize = 512;

@@ -3,12 +3,20 @@
 //! Blocks name their owners by seats. A rank whose content is forgotten gets another seat, at once and at no cost; what
 //! still names the old one is swept away later, and until then means nobody.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use crate::{Caps, RankKey, RankRef, limits::MAX_OLD_SEATS, names::Aliases};
+use crate::{
+    Caps, RankKey, RankRef,
+    blocks::BlockId,
+    limits::{MAX_OLD_SEATS, MAX_RECENT},
+    names::Aliases,
+};
 
 /// Where blocks lie, from the fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,8 +120,31 @@ pub(crate) struct Seat {
     pub(crate) counts: [usize; 3],
     /// Where the search for its oldest block goes on, by level.
     pub(crate) hands: [u32; 3],
+    /// Blocks that it got last, by level, from half its cap on. Some are gone, and places are used again.
+    pub(crate) recent: [VecDeque<BlockId>; 3],
     /// What it calls otherwise than others.
     pub(crate) aliases: Aliases,
+}
+
+impl Seat {
+    /// It owns one more block, of at most so many.
+    #[inline]
+    pub(crate) fn gets(&mut self, level: Level, block: BlockId, most: usize) {
+        let count = &mut self.counts[level as usize];
+        *count += 1;
+        if *count > most / 2 {
+            let recent = &mut self.recent[level as usize];
+            while recent.len() >= most.min(MAX_RECENT) {
+                recent.pop_front();
+            }
+            recent.push_back(block);
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let recent: usize = self.recent.iter().map(VecDeque::capacity).sum();
+        self.aliases.bytes() + recent * size_of::<BlockId>()
+    }
 }
 
 /// All seats.
@@ -187,8 +218,8 @@ impl Seats {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        let aliases: usize = self.seats.iter().map(|seat| seat.aliases.bytes()).sum();
-        self.seats.capacity() * size_of::<Seat>() + aliases
+        let held: usize = self.seats.iter().map(Seat::bytes).sum();
+        self.seats.capacity() * size_of::<Seat>() + held
     }
 
     /// The seat of a rank. One that has none gets one if there is one.
@@ -215,7 +246,9 @@ impl Seats {
         self.ranks[usize::from(seat)] = NOBODY;
         self.live[usize::from(seat) / 64] &= !(1 << (seat % 64));
         self.dead.insert(seat);
-        Some(std::mem::take(&mut self.get_mut(seat).aliases))
+        let seat = self.get_mut(seat);
+        seat.recent = Default::default();
+        Some(std::mem::take(&mut seat.aliases))
     }
 
     /// No block names this seat any more.
@@ -242,6 +275,7 @@ impl Seats {
             rank,
             counts: [0; 3],
             hands: [0; 3],
+            recent: Default::default(),
             aliases: Aliases::default(),
         };
         if usize::from(seat) == self.seats.len() {

@@ -177,7 +177,8 @@ impl State {
             }
         }
         self.ownerships += 1;
-        self.seats.get_mut(owner.seat).counts[owner.level as usize] += 1;
+        let most = self.caps.blocks_per_rank;
+        self.seats.get_mut(owner.seat).gets(owner.level, id, most);
     }
 
     /// Takes a block away from an owner whose names for it are gone already. The block itself goes with its last owner.

@@ -175,6 +175,48 @@ fn a_rank_at_its_cap_loses_its_own_blocks_alone() {
     assert_eq!(device(&index, &rank(0), &modest), 60);
 }
 
+/// Its blocks are few among those of others, so that a look at some of them finds none of its own.
+#[test]
+fn a_rank_with_a_low_cap_goes_on_storing_at_it() {
+    let caps = Caps {
+        blocks_per_rank: 100,
+        ..Caps::default()
+    };
+    let index = Index::new(caps);
+    let live: Vec<_> = (0..=500).map(rank).collect();
+    index.set_live(&live);
+    for number in 1..=500 {
+        let others: Vec<u64> = (0..100).map(|n| number * 1_000 + n).collect();
+        index.apply(&rank(number), Tier::Device, &stored(0, &others, 0));
+    }
+    let popular: Vec<u64> = (1_000_000..1_000_010).collect();
+    index.apply(&rank(0), Tier::Device, &stored(0, &popular, 0));
+    let prompt = |n: u64| -> Vec<u64> { (0..5).map(|at| 2_000_000 + n * 5 + at).collect() };
+    for n in 0..1_000 {
+        assert_eq!(device(&index, &rank(0), &popular), 10, "it is asked for: {n}");
+        let applied = index.apply(&rank(0), Tier::Device, &stored(0, &prompt(n), 0));
+        assert_eq!((applied.stored, applied.refused), (5, None), "{n}");
+        // What its engine takes out by itself is no room that has to be made.
+        if n % 3 == 0 {
+            let gone = (0..5).map(|at| name(0, &prompt(n)[..=at])).collect();
+            index.apply(&rank(0), Tier::Device, &Data::Removed(gone));
+        }
+    }
+    for n in 995..999 {
+        assert_eq!(
+            device(&index, &rank(0), &prompt(n)),
+            if n % 3 == 0 { 0 } else { 5 },
+            "{n}"
+        );
+    }
+    let left = index.stats().ownerships - 50_000;
+    assert!((90..=100).contains(&left), "{left}");
+    for number in 1..=500 {
+        let others: Vec<u64> = (0..100).map(|n| number * 1_000 + n).collect();
+        assert_eq!(device(&index, &rank(number), &others), 100);
+    }
+}
+
 #[test]
 fn caps_change_without_forgetting_what_is_known() {
     let small = Caps {

@@ -53,6 +53,22 @@ impl State {
 
     /// Takes from an owner a block that was not used for long, but not `keep`.
     pub(super) fn evict_own(&mut self, keep: Option<BlockId>, owner: Owner) -> Result<(), Stop> {
+        let seat = self.seats.get(owner.seat);
+        let level = owner.level as usize;
+        let found = if 2 * seat.recent[level].len() > seat.counts[level] {
+            // In their order, and without a search.
+            self.own_recent(owner).or_else(|| self.own_at_hand(keep, owner))
+        } else {
+            self.own_at_hand(keep, owner).or_else(|| self.own_recent(owner))
+        };
+        let id = found.ok_or(Stop::OverCapacity)?;
+        self.forget_names(id, owner);
+        self.disown(id, owner);
+        self.evicted += 1;
+        Ok(())
+    }
+
+    fn own_at_hand(&mut self, keep: Option<BlockId>, owner: Owner) -> Option<BlockId> {
         let level = owner.level as usize;
         let mut hand = self.seats.get(owner.seat).hands[level];
         let mut oldest: Option<(u32, BlockId)> = None;
@@ -73,11 +89,35 @@ impl State {
             }
         }
         self.seats.get_mut(owner.seat).hands[level] = hand;
-        let (_, id) = oldest.ok_or(Stop::OverCapacity)?;
-        self.forget_names(id, owner);
-        self.disown(id, owner);
-        self.evicted += 1;
-        Ok(())
+        oldest.map(|(_, id)| id)
+    }
+
+    /// The first of the blocks that an owner got lately; one that was not used if it is among the first few. The others
+    /// get another turn.
+    fn own_recent(&mut self, owner: Owner) -> Option<BlockId> {
+        let level = owner.level as usize;
+        let mut oldest: Option<(u32, BlockId)> = None;
+        let mut left = OWN_CHOICE;
+        for _ in 0..MAX_OWN_HAND_STEPS {
+            let Some(id) = self.seats.get_mut(owner.seat).recent[level].pop_front() else {
+                break;
+            };
+            // It went, perhaps, and what is there now may be anybody's.
+            if !self.blocks.is_there(id) || !self.owns(id, owner) {
+                continue;
+            }
+            let mark = self.blocks.run(id).mark(id.at());
+            let later = match oldest {
+                Some((least, _)) if mark >= least => Some(id),
+                Some(_) | None => oldest.replace((mark, id)).map(|(_, id)| id),
+            };
+            self.seats.get_mut(owner.seat).recent[level].extend(later);
+            left -= 1;
+            if mark < USED || left == 0 {
+                break;
+            }
+        }
+        oldest.map(|(_, id)| id)
     }
 
     fn at_hand(&self, hand: u32) -> Option<BlockId> {
