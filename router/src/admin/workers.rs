@@ -175,7 +175,7 @@ impl Workers {
                 .values()
                 .map(|worker| {
                     let rows = ranks.remove(&worker.key).unwrap_or_default();
-                    Worker::of(worker, rows, fleet.kv.filled().is_beyond(&worker.key))
+                    Worker::of(worker, rows, fleet.kv.filled().unscored(&worker.key))
                 })
                 .collect(),
             load_publishers,
@@ -198,8 +198,8 @@ impl Workers {
 }
 
 impl Worker {
-    /// `beyond`: the index has no room for some of its ranks.
-    fn of(worker: &FleetWorker, rows: Vec<Row>, beyond: bool) -> Self {
+    /// `unscored`: why its blocks are not followed, whatever its records say.
+    fn of(worker: &FleetWorker, rows: Vec<Row>, unscored: Option<Unscored>) -> Self {
         let card = worker.card.as_deref();
         let capacity = card.map(|card| card.capacity).unwrap_or_default();
         let names = |kind| {
@@ -222,7 +222,7 @@ impl Worker {
             dp_size: worker.ranks().map(|ranks| ranks.size),
             block_size: card.and_then(|card| card.block_size),
             kv_unscored: continuum_kv_index::unscored(worker)
-                .or(beyond.then_some(Unscored::OverCapacity))
+                .or(unscored)
                 .map(Unscored::as_str),
             capacity: Capacity {
                 total_kv_blocks: capacity.total_kv_blocks,

@@ -11,12 +11,12 @@ use std::{
     },
 };
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use continuum_fleet::{
     ids::{Namespace, PublisherId, WorkerKey},
     view::{FleetView, Publisher, Topic},
 };
-use continuum_kv_index::{Caps, Cursors, Index, Intake, Origin, Outcome, RankKey};
+use continuum_kv_index::{Caps, Cursors, Index, Intake, Origin, Outcome, RankKey, Unscored};
 use continuum_wire::{Budget, Delivery, Expected, Refusal, zmtp::Message};
 use tokio::{sync::watch, time::Instant};
 
@@ -38,6 +38,8 @@ use crate::{
 pub struct Filled {
     index: Arc<ArcSwapOption<Index>>,
     intake: Arc<Intake>,
+    /// Workers with publishers that wait for a subscription.
+    unheard: Arc<ArcSwap<BTreeSet<WorkerKey>>>,
     /// The zero of the intake's time.
     started: Instant,
 }
@@ -47,6 +49,7 @@ impl Filled {
         Self {
             index: Arc::default(),
             intake,
+            unheard: Arc::default(),
             started,
         }
     }
@@ -69,10 +72,15 @@ impl Filled {
         self.intake.take_gone()
     }
 
-    /// Whether the index has no room for some of a worker's ranks: see [`Intake::is_beyond`].
+    /// Why some of a worker's ranks are credited with nothing here, whatever they hold; `None` where all are followed.
     #[must_use]
-    pub fn is_beyond(&self, worker: &WorkerKey) -> bool {
-        self.intake.is_beyond(worker)
+    pub fn unscored(&self, worker: &WorkerKey) -> Option<Unscored> {
+        if self.intake.is_beyond(worker) {
+            Some(Unscored::OverCapacity)
+        } else {
+            let is_unheard = self.unheard.load().contains(worker);
+            is_unheard.then_some(Unscored::NotSubscribed)
+        }
     }
 }
 
@@ -213,7 +221,17 @@ impl Family for Blocks {
         }
     }
 
-    fn subscribed<T>(&self, publishers: &BTreeMap<PublisherId, T>) {
+    fn is_of_use(&self, publisher: &Publisher) -> bool {
+        rank_of(publisher).is_none_or(|rank| self.intake.has_place(&rank))
+    }
+
+    fn subscribed<'a, T>(
+        &self,
+        publishers: &BTreeMap<PublisherId, T>,
+        pending: impl Iterator<Item = &'a Publisher>,
+    ) {
+        let unheard = pending.filter_map(rank_of).map(|rank| rank.worker).collect();
+        self.filled.unheard.store(Arc::new(unheard));
         let mut known = lock(&self.cursors);
         for (_, cursors) in known.extract_if(.., |id, _| !publishers.contains_key(id)) {
             self.intake.end(&mut lock(&cursors), self.started.elapsed());
@@ -223,6 +241,14 @@ impl Family for Blocks {
     fn tidy(&self) -> bool {
         self.intake.index().tidy()
     }
+}
+
+/// The rank that a publisher's record names.
+fn rank_of(publisher: &Publisher) -> Option<RankKey> {
+    let (instance, rank) = publisher.feeds?;
+    let namespace = publisher.namespace.clone();
+    let worker = WorkerKey { namespace, instance };
+    Some(RankKey { worker, rank: rank.0 })
 }
 
 /// The stream of one publisher.
@@ -323,8 +349,15 @@ impl Streams {
             now: self.started.elapsed(),
         };
         let mut cursors = lock(&self.cursors);
+        let was_full = cursors.is_full();
         let tally = self.intake.accept(&mut cursors, from, &delivery.payload, &limits);
         self.metrics.add(&tally);
+        if cursors.is_full() && !was_full {
+            tracing::warn!(
+                ranks = cursors.ranks(),
+                "a set of event brokers relays more ranks than `dynamo.kv.limits.max_cursors_per_subscription`: what the others hold is not known"
+            );
+        }
         Ok(())
     }
 }

@@ -139,10 +139,13 @@ where
                 if is_late(begun) {
                     return Ended::Unfinished;
                 }
-                if full && buffer.len() < MAX_READ_BUFFER_BYTES {
+                if begun.is_none() {
+                    // The next message may be long in coming.
+                    if buffer.len() > READ_BUFFER_BYTES {
+                        buffer = vec![0; READ_BUFFER_BYTES];
+                    }
+                } else if full && buffer.len() < MAX_READ_BUFFER_BYTES {
                     buffer.resize(2 * buffer.len(), 0);
-                } else if count < READ_BUFFER_BYTES && buffer.len() > READ_BUFFER_BYTES {
-                    buffer = vec![0; READ_BUFFER_BYTES];
                 }
             }
             () = at(wake) => {

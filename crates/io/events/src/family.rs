@@ -46,8 +46,19 @@ pub(crate) trait Family: Send + Sync + 'static {
     /// Connections to a set of brokers begin.
     fn relay(&self, settings: &watch::Receiver<Settings>) -> Self::Relay;
 
-    /// These publishers have a subscription of their own now, others have none any more.
-    fn subscribed<T>(&self, _publishers: &BTreeMap<PublisherId, T>) {}
+    /// Whether something that a publisher tells can be used, as far as its record says.
+    fn is_of_use(&self, _publisher: &Publisher) -> bool {
+        true
+    }
+
+    /// These publishers have a subscription of their own now, others have none any more. Those that are `pending` wait for
+    /// one.
+    fn subscribed<'a, T>(
+        &self,
+        _publishers: &BTreeMap<PublisherId, T>,
+        _pending: impl Iterator<Item = &'a Publisher>,
+    ) {
+    }
 
     /// Does a bounded part of the work that is left behind; says whether there is more.
     fn tidy(&self) -> bool {

@@ -35,6 +35,7 @@ pub const STOP_GRACE: Duration = Duration::from_secs(5);
 pub const READ_BUFFER_BYTES: usize = 2048;
 
 /// The same while a long message arrives, in bytes: megabytes in pieces of two kilobytes are thousands of system calls.
+/// It is beside what `event_bytes_budget` bounds, and goes with the message.
 pub const MAX_READ_BUFFER_BYTES: usize = 64 * 1024;
 
 /// A subscription to block events that has not been connected for this long: what it said of its ranks is forgotten.

@@ -15,7 +15,7 @@ pub struct Settings {
     pub reach: Reach,
     /// Networks that endpoints must lie in; empty allows all.
     pub allowed: Arc<[IpNet]>,
-    /// Most subscriptions at a time; the lowest publisher ids come first.
+    /// Most subscriptions at a time. Whoever has one keeps it.
     pub max_subscriptions: usize,
     /// XPUB endpoints of brokers that no record names, `tcp://host:port`.
     pub xpub_endpoints: Arc<[Arc<str>]>,

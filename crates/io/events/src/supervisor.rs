@@ -8,7 +8,7 @@ use std::{
 use continuum_config::model::Transport as Reach;
 use continuum_fleet::{
     ids::PublisherId,
-    view::{FleetView, Publisher, PublisherKey, Topic, Transport},
+    view::{FleetView, Publisher, Transport},
 };
 use continuum_runtime::{
     cell::Cell,
@@ -21,10 +21,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use self::wanted::{Admitted, Wanted};
 use crate::{
     beyond::Beyond,
     blocks::{Blocks, Filled},
-    broker::{self, Sets, Subjects},
+    broker::Subjects,
     client::Topics,
     connector::{Connector, Direct, Target},
     family::{Family, LoadSamples, Relay as _, Relayed},
@@ -36,6 +37,8 @@ use crate::{
     status::{Board, Key, Mark, Row, State, Via},
     subscription::{self, Line, Session},
 };
+
+mod wanted;
 
 /// A look at the supervisor's work.
 #[derive(Clone, Debug)]
@@ -105,58 +108,6 @@ struct Supervisor<F: Family> {
     groups: BTreeMap<BTreeSet<Arc<str>>, Running<F::Relay>>,
 }
 
-type Admitted<'a> = BTreeMap<PublisherId, &'a Arc<Publisher>>;
-
-/// What a view and the settings ask for.
-struct Wanted<'a> {
-    admitted: Admitted<'a>,
-    /// Beyond the cap, or there is no way to them.
-    beyond: Admitted<'a>,
-    groups: Sets,
-    /// What caps keep out.
-    out: Beyond,
-}
-
-impl<'a> Wanted<'a> {
-    fn of(view: &'a FleetView, topic: Topic, settings: &Settings, reachable: bool) -> Self {
-        let key = |id| PublisherKey {
-            topic,
-            id: PublisherId::new(id),
-        };
-        let all = || {
-            let publishers = view.publishers.range(key(0)..=key(u64::MAX));
-            publishers
-                .map(|(_, publisher)| publisher)
-                .filter(|_| settings.enabled)
-        };
-        let (groups, mut out) = if settings.enabled {
-            broker::sets(view, topic, all(), settings)
-        } else {
-            Default::default()
-        };
-        let lines: usize = groups.keys().map(BTreeSet::len).sum();
-        let room = if reachable {
-            settings.max_subscriptions.saturating_sub(lines)
-        } else {
-            0
-        };
-        let mut direct = all()
-            .filter(|publisher| matches!(publisher.transport, Transport::Zmq { .. }))
-            .map(|publisher| (publisher.key.id, publisher));
-        let admitted = direct.by_ref().take(room).collect();
-        let beyond: Admitted<'_> = direct.collect();
-        if reachable {
-            out.publishers = beyond.len();
-        }
-        Self {
-            admitted,
-            beyond,
-            groups,
-            out,
-        }
-    }
-}
-
 /// The connector in force. Other settings are read for each connection, and end none but those that they forbid.
 struct Way {
     reach: Reach,
@@ -200,7 +151,8 @@ impl<F: Family> Supervisor<F> {
             let wanted = settings.borrow_and_update().clone();
             self.family.follow(&view.load(), &wanted);
             self.reconcile(&view.load(), &wanted).await;
-            self.family.subscribed(&self.publishers);
+            let pending = self.pending.values().map(|(publisher, _)| &**publisher);
+            self.family.subscribed(&self.publishers, pending);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
@@ -223,7 +175,12 @@ impl<F: Family> Supervisor<F> {
 
     async fn reconcile(&mut self, view: &FleetView, settings: &Settings) {
         let connector = self.connector_for(settings).await;
-        let wanted = Wanted::of(view, F::TOPIC, settings, connector.is_some());
+        // Who tells nothing that can be used makes way, then who comes anew: the end of a stream forgets what it told.
+        let order = |publisher: &Publisher| {
+            let runs = self.publishers.contains_key(&publisher.key.id);
+            (!self.family.is_of_use(publisher), !runs)
+        };
+        let wanted = Wanted::of(view, F::TOPIC, settings, connector.is_some(), order);
         let lines = self.family.lines();
         wanted
             .out

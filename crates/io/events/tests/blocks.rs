@@ -12,7 +12,7 @@ use continuum_fleet::{
     ids::{InstanceId, PublisherId, Rank, WorkerKey},
     view::{FleetView, Publisher, PublisherKey, Role, Topic, Transport, Worker},
 };
-use continuum_kv_index::{Matches, Outcome, RankKey};
+use continuum_kv_index::{Matches, Outcome, RankKey, Unscored};
 use continuum_runtime::{cell::Cell, tasks::Tasks};
 use continuum_testkit::{loopback::Loopback, view};
 use continuum_wire::router_event::{Block, Data, Domain, RouterEvent, Stored, Tier};
@@ -267,6 +267,48 @@ async fn other_limits_and_networks_end_no_connection_that_they_allow() {
     }
     assert_eq!(router.counted(Outcome::Gap), 0);
     assert_eq!(router.holds(1, &[11]), 1);
+    router.stop().await;
+}
+
+#[tokio::test]
+async fn who_comes_ends_no_stream_that_fills_the_index() {
+    let router = Router::start();
+    router
+        .settings
+        .send_modify(|settings| settings.max_subscriptions = 1);
+    let (one, mut two) = (Loopback::bind_events(1).await, Loopback::bind_events(2).await);
+    let mut at = 0;
+    let unscored = |router: &Router, id| router.filled.unscored(&worker(id).0);
+    router.sees([&two]);
+    router.reaches(&mut two, &mut at, 21).await;
+    router.sees([&one, &two]);
+    router
+        .until("one waits", |router| {
+            unscored(router, 1) == Some(Unscored::NotSubscribed)
+        })
+        .await;
+    assert_eq!(unscored(&router, 2), None);
+    router.reaches(&mut two, &mut at, 22).await;
+    assert_eq!((router.holds(2, &[21]), router.counted(Outcome::Gap)), (1, 0));
+    // A stream whose rank has no place makes way.
+    router
+        .settings
+        .send_modify(|settings| settings.blocks.caps.ranks = 1);
+    router.sees([&one]);
+    router.until_connected(1).await;
+    router.sees([&one, &two]);
+    router
+        .until("two has no place", |router| {
+            unscored(router, 2) == Some(Unscored::OverCapacity)
+        })
+        .await;
+    router.sees([&two]);
+    router
+        .until("two has one", |router| {
+            unscored(router, 1) == Some(Unscored::OverCapacity)
+        })
+        .await;
+    router.reaches(&mut two, &mut at, 23).await;
     router.stop().await;
 }
 

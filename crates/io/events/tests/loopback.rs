@@ -387,7 +387,7 @@ async fn a_flood_arrives_in_order_and_starves_nobody() {
 }
 
 #[tokio::test]
-async fn the_cap_admits_the_lowest_ids_and_moves_up() {
+async fn the_cap_keeps_who_runs_then_admits_the_lowest_ids_and_moves_up() {
     let router = Router::start();
     router
         .settings

@@ -370,6 +370,15 @@ fn kv(config: &Config, report: &mut Report<'_>) {
             "pinned artifacts are fetched from the public Hugging Face Hub",
         );
     }
+    let limits = &kv.limits;
+    if !config.dynamo.load.zmq_broker.xpub_endpoints.is_empty()
+        && limits.max_cursors_per_subscription < limits.max_owners_per_node
+    {
+        report.add(
+            "dynamo.kv.limits.max_cursors_per_subscription",
+            "brokers may relay all ranks in one subscription: with fewer cursors than max_owners_per_node some stay unknown",
+        );
+    }
     if kv.conditional_disaggregation.enabled {
         report.add(
             "dynamo.kv.conditional_disaggregation.enabled",

@@ -1,6 +1,17 @@
-use std::time::Duration;
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use tokio::{io::DuplexStream, time::sleep};
+use tokio::{
+    io::{DuplexStream, ReadBuf},
+    time::sleep,
+};
 
 use super::*;
 use crate::testing::{Peer, message};
@@ -59,6 +70,68 @@ async fn messages_arrive_until_the_peer_closes() {
     let ((ended, seen, _), ()) = tokio::join!(subscribe(ours), play);
     assert!(matches!(ended, Ended::Closed), "{ended}");
     assert_eq!((seen.ready, seen.messages), (1, 10));
+}
+
+/// Notes how much each read asks for.
+struct Measured(DuplexStream, Arc<AtomicUsize>);
+
+impl AsyncRead for Measured {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.1.store(buffer.remaining(), Relaxed);
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Measured {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_read_buffer_is_large_within_a_message_alone() {
+    let (ours, mut peer) = pair();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let measured = Measured(ours, Arc::clone(&asked));
+    let mut seen = Seen::default();
+    let topic = Topics::Fixed(b"kv-events".as_slice().into());
+    let run = run(measured, Limits::KV_EVENTS, None, topic, &mut seen);
+    let play = async {
+        peer.until_wanted(b"kv-events").await;
+        assert_eq!(asked.load(Relaxed), READ_BUFFER_BYTES);
+        // Ends in the middle of a large read, with an end of its own, and with a full one.
+        for length in [200_000, 64 * 1024 - 20, 300_000, 2 * 64 * 1024] {
+            peer.publish(&[b"kv-events".to_vec(), vec![0; length]]).await;
+            sleep(Duration::from_secs(1)).await;
+            assert_eq!(asked.load(Relaxed), READ_BUFFER_BYTES, "after {length} bytes");
+        }
+        // A message that is under way.
+        let begun = [
+            b"\x01\x09kv-events\x02".as_slice(),
+            &100_000_u64.to_be_bytes(),
+            &[0; 50_000],
+        ]
+        .concat();
+        peer.stream.write_all(&begun).await.unwrap();
+        sleep(Duration::from_secs(1)).await;
+        assert!(asked.load(Relaxed) > READ_BUFFER_BYTES);
+        drop(peer);
+    };
+    let (ended, ()) = tokio::join!(run, play);
+    assert!(matches!(ended, Ended::Closed), "{ended}");
+    assert_eq!(seen.messages, 4);
 }
 
 #[tokio::test(start_paused = true)]

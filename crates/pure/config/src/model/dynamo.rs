@@ -49,7 +49,8 @@ pub struct Load {
     pub direct_allow_cidrs: Vec<IpNet>,
     /// A ZeroMQ broker between workers and subscribers (`DYN_ZMQ_BROKER_URL`), for fleets that register none.
     pub zmq_broker: ZmqBroker,
-    /// Subscriptions at a time, of load and of cache events each; the lowest publisher ids come first.
+    /// Subscriptions at a time, of load and of cache events each. Whoever has one keeps it, while what it tells has a place;
+    /// of those that wait the lowest publisher ids come first.
     #[schemars(range(min = 1, max = 65_536))]
     pub max_subscriptions: u32,
     /// (worker, rank) pairs that are followed. Those beyond it get no requests.

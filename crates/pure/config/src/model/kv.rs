@@ -161,7 +161,8 @@ pub struct KvLimits {
     /// a worker has a quarter of the places, and more only while no other wants them.
     #[schemars(range(min = 1, max = 10_000))]
     pub max_owners_per_node: u32,
-    /// (worker, rank) cursors of one subscription.
+    /// Ranks that are told apart in one subscription. That to a set of event brokers is the one of all ranks: as many as
+    /// `max_owners_per_node`, then.
     #[schemars(range(min = 1, max = 1_048_576))]
     pub max_cursors_per_subscription: u32,
     /// The largest frame of a cache event.

@@ -15,6 +15,8 @@ pub struct Cursors {
     begun: u64,
     /// The view by which cursors of departed ranks were let go last.
     pruned: u64,
+    /// A rank found no room, and none has found any since.
+    full: bool,
 }
 
 /// A stream as long as it has a cursor: who loses the cursor is another one when it comes back.
@@ -51,6 +53,7 @@ impl Cursors {
             ranks: BTreeMap::new(),
             begun: 0,
             pruned: 0,
+            full: false,
         }
     }
 
@@ -60,10 +63,22 @@ impl Cursors {
         self.ranks.values().map(Vec::len).sum()
     }
 
+    /// Of how many ranks.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.ranks.len()
+    }
+
     /// Whether nothing has been read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ranks.is_empty()
+    }
+
+    /// Whether the last new rank found no room, so that nothing is known of it.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.full
     }
 
     /// Whether a rank has cursors or there is room for them, with `most` ranks together. Room is made of ranks that are no
@@ -75,15 +90,15 @@ impl Cursors {
         view: u64,
         live: impl Fn(&RankKey) -> bool,
     ) -> bool {
-        if self.ranks.len() < most || self.ranks.contains_key(rank) {
+        if self.ranks.contains_key(rank) {
             return true;
         }
-        if self.pruned == view {
-            return false;
+        if self.ranks.len() >= most && self.pruned != view {
+            self.pruned = view;
+            self.ranks.retain(|rank, _| live(rank));
         }
-        self.pruned = view;
-        self.ranks.retain(|rank, _| live(rank));
-        self.ranks.len() < most
+        self.full = self.ranks.len() >= most;
+        !self.full
     }
 
     /// Moves the cursor of a stream on to an event, and begins one if it is new: any event may be the first. `None` when

@@ -15,6 +15,7 @@ use continuum_wire::{
     router_event::{Data, Domain, RouterEvent, Tier},
 };
 
+use self::places::{Sources, source_key, unsaid};
 use super::{
     Cursors, Outcome, Tally,
     claim::{Claim, Feeder, claim},
@@ -23,8 +24,10 @@ use super::{
 };
 use crate::{
     Index, RankKey, Refusal,
-    limits::{FIRST_EVENT, MAX_RANKS, RANK_SHARES},
+    limits::{FIRST_EVENT, MAX_RANKS},
 };
+
+mod places;
 
 /// Who may say what of whom, by the newest view.
 #[derive(Debug)]
@@ -69,9 +72,6 @@ struct Fed {
     /// Who did last, or was named to: when another one does, what the rank held is gone. It outlives the subscription.
     last: Option<PublisherId>,
 }
-
-/// By worker and rank, the publisher that source records name, with its order.
-type Sources = BTreeMap<((Namespace, InstanceId), u32), (u64, PublisherId)>;
 
 /// A publisher of the view.
 #[derive(Clone, Copy, Debug)]
@@ -178,44 +178,6 @@ impl Gate {
         self.gone.keep(|key| self.ranks.contains_key(key));
         self.admit();
         beyond.len()
-    }
-
-    /// Ranks that are indexed, and those for which there is no room.
-    ///
-    /// Whoever is there stays, but for ranks of which nobody tells anything. A worker's ranks beyond its share come after
-    /// everybody else's, so that one with many of them keeps nobody out. `unsaid` are namespaces with publishers that may
-    /// speak for any rank.
-    fn places(
-        &self,
-        sources: &Sources,
-        unsaid: &BTreeSet<&Namespace>,
-    ) -> (Vec<(RankKey, Blocks)>, Vec<RankKey>) {
-        let room = self.index.caps().ranks;
-        let share = room.div_ceil(RANK_SHARES);
-        let mut all = Vec::new();
-        for (worker, known) in &self.workers {
-            let Some(blocks) = known.blocks else {
-                continue;
-            };
-            let ranks = known.first..known.first.saturating_add(known.ranks);
-            all.extend(ranks.enumerate().map(|(at, rank)| {
-                let worker = worker.clone();
-                let key = RankKey { worker, rank };
-                let before = self.ranks.get(&key);
-                let is_told = before.is_some_and(|rank| lock(&rank.fed).by.is_some())
-                    || unsaid.contains(&key.worker.namespace)
-                    || sources.contains_key(&source_key(&key));
-                ((at >= share, !is_told, before.is_none()), key, blocks)
-            }));
-        }
-        if all.len() > room {
-            all.sort_by_key(|(order, ..)| *order);
-        }
-        let beyond = all.split_off(all.len().min(room));
-        (
-            all.into_iter().map(|(_, key, blocks)| (key, blocks)).collect(),
-            beyond.into_iter().map(|(_, key, _)| key).collect(),
-        )
     }
 
     /// How ranks stand with the index.
@@ -422,17 +384,6 @@ fn kv_publishers(view: &FleetView) -> impl Iterator<Item = &Publisher> {
     };
     let of_topic = view.publishers.range(key(0)..=key(u64::MAX));
     of_topic.map(|(_, publisher)| &**publisher)
-}
-
-/// Namespaces with publishers that do not say whom they speak for.
-fn unsaid(view: &FleetView) -> BTreeSet<&Namespace> {
-    let unnamed = kv_publishers(view).filter(|publisher| publisher.feeds.is_none());
-    unnamed.map(|publisher| &publisher.namespace).collect()
-}
-
-fn source_key(key: &RankKey) -> ((Namespace, InstanceId), u32) {
-    let worker = (key.worker.namespace.clone(), key.worker.instance);
-    (worker, key.rank)
 }
 
 /// What of a worker decides on its events.

@@ -566,6 +566,7 @@ fn cursors_are_bounded_and_those_of_departed_ranks_make_room() {
         (2, 1, O::Stored),
     ] {
         assert_eq!(f.tell(1, &event(id, rank, stored(0, &[1]))), [expected], "{rank}");
+        assert_eq!(f.cursors.is_full(), (id, rank) > (1, 1), "{rank}");
     }
     // A new bound is that of cursors that are there already, too.
     f.intake.bound_cursors(3);
@@ -574,6 +575,7 @@ fn cursors_are_bounded_and_those_of_departed_ranks_make_room() {
     assert_eq!(f.tell(1, &event(2, 2, stored(0, &[1]))), [O::Stored], "it stays");
     f.intake.follow(&range(3), f.now);
     assert_eq!(f.tell(1, &event(1, 3, stored(0, &[1]))), [O::Stored]);
+    assert!(!f.cursors.is_full());
     assert_eq!(f.cursors.len(), 1);
 }
 

@@ -17,17 +17,20 @@ pub enum Unscored {
     EventsElsewhere,
     /// There is no room in the index for some of its ranks: see [`Intake::is_beyond`](super::Intake::is_beyond).
     OverCapacity,
+    /// Some of its publishers wait for a subscription, beyond a cap or without a way to them.
+    NotSubscribed,
 }
 
 impl Unscored {
     /// Every reason, in order.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Role,
         Self::NoCard,
         Self::NoBlockSize,
         Self::EventMode,
         Self::EventsElsewhere,
         Self::OverCapacity,
+        Self::NotSubscribed,
     ];
 
     /// The word in answers.
@@ -40,6 +43,7 @@ impl Unscored {
             Self::EventMode => "unknown_event_mode",
             Self::EventsElsewhere => "events_elsewhere",
             Self::OverCapacity => "over_capacity",
+            Self::NotSubscribed => "not_subscribed",
         }
     }
 }
