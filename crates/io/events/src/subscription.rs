@@ -69,6 +69,7 @@ impl Line {
         let mut stale_at = Some(Instant::now() + BLOCK_EVENTS_STALE_AFTER);
         loop {
             self.mark.set(State::Connecting);
+            self.settings.mark_unchanged();
             let connecting = self.connector.connect(&self.target);
             match ageing(connecting, &mut stale_at, session).await {
                 Ok(stream) => {
@@ -84,6 +85,8 @@ impl Line {
                     let limits = self.limits();
                     let ended = client::run(stream, limits, budget, topics(), &mut watched).await;
                     let (ready, delivered) = (watched.ready, watched.delivered);
+                    // What changed while it stood is no reason to hurry.
+                    self.settings.mark_unchanged();
                     if let Some(since) = ready {
                         session.lost();
                         let lasted = since.elapsed();

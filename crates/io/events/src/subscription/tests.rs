@@ -16,6 +16,7 @@ struct Fixture {
     sink: Arc<Recorder>,
     metrics: Metrics,
     board: Board,
+    settings: watch::Sender<Settings>,
     task: JoinHandle<()>,
 }
 
@@ -26,6 +27,7 @@ fn fixture(prepare: impl FnOnce(&Scripted)) -> Fixture {
     let metrics = Metrics::new().unwrap();
     let board = Board::new(metrics.lines().clone());
     let sink = Arc::new(Recorder::default());
+    let settings = watch::Sender::new(Settings::default());
     let row = Row {
         family: Topic::KvMetrics,
         publisher: Some(ID),
@@ -42,7 +44,7 @@ fn fixture(prepare: impl FnOnce(&Scripted)) -> Fixture {
             endpoint: "".into(),
         },
         connector: Arc::clone(&connector) as Arc<dyn Connector>,
-        settings: watch::channel(Settings::default()).1,
+        settings: settings.subscribe(),
         budget: None,
         lines: metrics.lines().clone(),
         mark: board.enter(Key::Publisher(ID), row),
@@ -63,6 +65,7 @@ fn fixture(prepare: impl FnOnce(&Scripted)) -> Fixture {
         sink,
         metrics,
         board,
+        settings,
         task,
     }
 }
@@ -96,6 +99,30 @@ async fn waits_double_up_to_thirty_seconds() {
         0,
         "out of reach is not refused"
     );
+    f.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_the_settings_ends_a_wait_and_hurries_nobody_else() {
+    let mut f = fixture(|_| {});
+    assert_eq!(f.gaps(6).await.last(), Some(&16.0));
+    // As much as is needed for the line to wait.
+    sleep(Duration::from_secs(1)).await;
+    let changed = Instant::now();
+    f.settings.send_modify(|settings| settings.blocks.payload += 1);
+    assert_eq!(
+        f.tries.recv().await,
+        Some(changed),
+        "it may have been what was wrong"
+    );
+    // The next wait is a whole one, also after a change while a connection stood.
+    let mut peer = f.connector.offer();
+    f.tries.recv().await.unwrap();
+    peer.until_wanted(b"kv_metrics").await;
+    f.settings.send_modify(|settings| settings.blocks.payload += 1);
+    let lost = Instant::now();
+    drop(peer);
+    assert!(f.tries.recv().await.unwrap() - lost > Duration::from_secs(1));
     f.task.abort();
 }
 
