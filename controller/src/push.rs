@@ -6,6 +6,7 @@
 
 mod auth;
 mod connection;
+mod counts;
 mod filter;
 mod hub;
 pub mod limits;

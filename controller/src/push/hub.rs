@@ -14,7 +14,10 @@ use continuum_messages::{ConfigId, Digest, Epoch, Published, push};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Key, Metrics, Sessions, track::Track};
+use super::{
+    Key, Metrics, Sessions,
+    track::{Track, Version},
+};
 
 /// A source that the hub knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -195,9 +198,14 @@ impl Hub {
     /// read their fleet themselves.
     #[must_use]
     pub fn published(&self, key: &Key) -> Option<Arc<Published>> {
-        let feed = self.feed(key)?;
-        let track = feed.borrow().track.clone()?;
-        Some(Arc::clone(&track.newest()?.published))
+        Some(Arc::clone(&self.newest(key)?.published))
+    }
+
+    /// The content of that view, and what it holds. It is counted once, however many `RouterConfig`s see it.
+    #[must_use]
+    pub fn counted(&self, key: &Key) -> Option<(Digest, Arc<push::FleetCounts>)> {
+        let newest = self.newest(key)?;
+        Some((newest.digest(), newest.counts()))
     }
 
     /// The config that the routers of a `RouterConfig` are given.
@@ -248,6 +256,12 @@ impl Hub {
 
     pub(super) const fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    fn newest(&self, key: &Key) -> Option<Arc<Version>> {
+        let feed = self.feed(key)?;
+        let track = feed.borrow().track.clone()?;
+        track.newest()
     }
 
     fn with_slot(&self, key: &Key, change: impl FnOnce(&mut Slot)) {

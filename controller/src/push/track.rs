@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -11,6 +11,7 @@ use continuum_messages::{Digest, Epoch, Published, push};
 use tokio::{sync::watch, time::Instant};
 
 use super::{
+    counts::counts,
     filter::Filter,
     limits::{KEPT_DIFFERENCES, RECENT_VIEWS, SUPERSEDED_VIEWS},
 };
@@ -21,6 +22,7 @@ pub(super) struct Version {
     pub(super) published: Arc<Published>,
     pub(super) at: Instant,
     differences: Mutex<Vec<(Digest, Arc<[push::ViewUpdate]>)>>,
+    counts: OnceLock<Arc<push::FleetCounts>>,
 }
 
 impl Version {
@@ -29,11 +31,18 @@ impl Version {
             published: Arc::new(published),
             at: Instant::now(),
             differences: Mutex::default(),
+            counts: OnceLock::new(),
         })
     }
 
     pub(super) fn digest(&self) -> Digest {
         self.published.id.digest
+    }
+
+    /// What it holds, counted once for all that ask.
+    pub(super) fn counts(&self) -> Arc<push::FleetCounts> {
+        let counts = self.counts.get_or_init(|| counts(&self.published.view).into());
+        Arc::clone(counts)
     }
 
     /// What makes this view of `base`, made once for the sessions that are there.

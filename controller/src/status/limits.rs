@@ -33,3 +33,12 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(250);
 
 /// A look without a change: for views that grow old and counts that wait.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Statuses that are written at once: a leader that has just come writes all of them, and the API server serves others too.
+pub(crate) const MAX_WRITES: usize = 8;
+
+/// Those of one namespace among them: where its admission webhooks hang, those of others are written all the same.
+pub(crate) const MAX_WRITES_PER_NAMESPACE: usize = 4;
+
+/// After this long (12 s) a write is given up and tried again in its turn: an admission webhook has 10 s by default.
+pub(crate) const WRITE: Duration = Duration::from_secs(12);

@@ -1,38 +1,29 @@
-//! Facts gathered, merged and written; a status that says nothing new is not.
+//! Facts gathered and merged, again and again; a status that says nothing new is not written.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use continuum_crds::{RouterConfig, RouterConfigStatus, conditions::Reason};
-use continuum_messages::ConfigId;
+use continuum_crds::{RouterConfigStatus, conditions::Reason};
+use continuum_messages::{ConfigId, push::FleetCounts};
 use k8s_openapi::jiff::Timestamp;
-use kube::{
-    Api, Client, Resource as _, ResourceExt as _,
-    api::{Patch, PatchParams},
-    runtime::events::{Event, EventType, Recorder},
-};
-use serde_json::json;
+use kube::runtime::events::Recorder;
 use tokio::{
     sync::{Mutex, watch},
     time::{Instant, sleep, timeout},
 };
 
 use super::{
-    Transition,
-    counts::counts,
     facts::{Applied, Facts, Fleet, Router},
-    failing::Failing,
-    limits::{LOOK_EVERY, MAX_NOTE_CHARS, PAUSE, PENDING},
+    limits::{LOOK_EVERY, PAUSE, PENDING},
     merge::{Outage, merge, outage},
+    writes::{Publisher, Write, Writes},
 };
 use crate::{
     certs::{Serving, Trouble},
     fleet::Fleets,
-    leader::while_leading,
     push::{Hub, Key, Session},
     routerconfig::{
-        MANAGER, Metrics, build,
+        build,
         memory::{Entry, Memory},
-        reason_of,
         reconcile::Context,
         validate,
     },
@@ -40,125 +31,112 @@ use crate::{
 
 /// Writes the statuses of all `RouterConfig`s, while this replica leads.
 pub(crate) struct Writer {
-    client: Client,
+    known: Known,
+    writes: Writes,
+}
+
+/// What statuses are made of.
+struct Known {
     hub: Arc<Hub>,
     fleets: Arc<Mutex<Fleets>>,
     memory: Arc<Memory>,
     leads: watch::Receiver<bool>,
     serving: watch::Receiver<Option<Serving>>,
     trouble: Trouble,
-    metrics: Metrics,
-    recorder: Recorder,
-    failing: Failing,
     /// Since when users have had reason to notice that nothing is served.
     unserved: BTreeMap<Key, Instant>,
 }
 
 impl Writer {
     pub(crate) fn new(context: &Context, memory: Arc<Memory>, recorder: Recorder) -> Self {
-        Self {
+        let publisher = Publisher {
             client: context.client.clone(),
+            leads: context.leads.clone(),
+            memory: Arc::clone(&memory),
+            recorder,
+        };
+        let known = Known {
             hub: Arc::clone(&context.hub),
             fleets: Arc::clone(&context.fleets),
             memory,
             leads: context.leads.clone(),
             serving: context.serving.clone(),
             trouble: context.trouble.clone(),
-            metrics: context.metrics.clone(),
-            recorder,
-            failing: Failing::default(),
             unserved: BTreeMap::new(),
+        };
+        Self {
+            known,
+            writes: Writes::new(publisher, context.metrics.clone()),
         }
     }
 
     /// Runs for ever: after each change, at most so often, and now and then for what only time tells.
-    pub(crate) async fn run(mut self) {
-        let mut known = self.memory.subscribe();
-        let mut sessions = self.hub.sessions().subscribe();
-        let mut fleets = self.fleets.lock().await.subscribe();
+    pub(crate) async fn run(self) {
+        let Self {
+            mut known,
+            mut writes,
+        } = self;
+        let mut entries = known.memory.subscribe();
+        let mut sessions = known.hub.sessions().subscribe();
+        let mut fleets = known.fleets.lock().await.subscribe();
+        let mut leads = known.leads.clone();
         loop {
-            known.borrow_and_update();
+            entries.borrow_and_update();
             sessions.borrow_and_update();
             fleets.borrow_and_update();
-            if *self.leads.borrow_and_update() {
-                let all = self.memory.all();
-                self.unserved
-                    .retain(|key, _| all.iter().any(|(known, _)| known == key));
-                self.failing
-                    .retain(|key| all.iter().any(|(known, _)| known == key));
+            if *leads.borrow_and_update() {
+                let all = known.memory.all();
+                let there = |key: &Key| all.binary_search_by(|(of, _)| of.cmp(key)).is_ok();
+                known.unserved.retain(|key, _| there(key));
+                writes.retain(there);
+                let mut wanted = Vec::new();
                 for (key, entry) in all {
-                    self.look(&key, &entry).await;
+                    if !writes.is_busy(&key)
+                        && let Some(write) = known.look(&key, &entry).await
+                    {
+                        wanted.push((key, write));
+                    }
                 }
+                writes.put(wanted);
             } else {
                 // Routers have no reason to come here.
-                self.unserved.clear();
-                self.failing = Failing::default();
+                known.unserved.clear();
+                writes.clear();
             }
-            sleep(PAUSE).await;
+            writes.until(sleep(PAUSE)).await;
             let changed = async {
                 tokio::select! {
-                    _ = known.changed() => {}
+                    _ = entries.changed() => {}
                     _ = sessions.changed() => {}
                     _ = fleets.changed() => {}
-                    _ = self.leads.changed() => {}
+                    _ = leads.changed() => {}
                 }
             };
             // Nothing new is as good a reason as a change: views grow old.
-            let _elapsed = timeout(LOOK_EVERY, changed).await;
+            let _elapsed = writes.until(timeout(LOOK_EVERY, changed)).await;
         }
     }
+}
 
-    async fn look(&mut self, key: &Key, entry: &Entry) {
+impl Known {
+    /// What is to be written, if anything.
+    async fn look(&mut self, key: &Key, entry: &Entry) -> Option<Write> {
         // What has just begun is about to be known.
         let begun = || entry.pending.is_some_and(|since| since.elapsed() >= PENDING);
         if entry.applied == Applied::Pending && !begun() {
-            return;
+            return None;
         }
         let mut facts = self.facts(key, entry).await;
         facts.unserved = self.lasting(key, &outage(&facts));
         let before = before(entry);
         let since_counts = entry.counted.map_or(Duration::MAX, |at| at.elapsed());
         let merged = merge(before, &facts, Timestamp::now(), since_counts);
-        if !merged.differs {
-            return;
-        }
-        let write = self.write(&entry.object, &merged.status);
-        let Some(written) = while_leading(&self.leads, write).await else {
-            return;
-        };
-        match written {
-            Ok(version) => {
-                self.metrics.wrote_status();
-                if let Some(reason) = self.failing.succeeded(key) {
-                    tracing::info!(reason = reason.as_str(), "statuses are written again");
-                }
-                let counts_moved = before.is_none_or(|before| before.fleet != merged.status.fleet);
-                let first = before.is_none();
-                self.memory.amend(key, |entry| {
-                    if counts_moved {
-                        entry.counted = Some(Instant::now());
-                    }
-                    entry.written = Some((merged.status, version));
-                });
-                for transition in merged.transitions {
-                    self.tell(key, &entry.object, &transition, first).await;
-                }
-            }
-            // It was deleted, or there is another one of that name now.
-            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}
-            Err(error) => {
-                let reason = reason_of(&error);
-                self.metrics.status_failed(reason);
-                if self.failing.failed(key, reason) {
-                    tracing::warn!(
-                        routerconfig = %key,
-                        reason = reason.as_str(),
-                        %error,
-                        "a status cannot be written, and is tried again; others that fail alike are not told of"
-                    );
-                }
-            }
-        }
+        merged.differs.then(|| Write {
+            object: Arc::clone(&entry.object),
+            first: before.is_none(),
+            counts_moved: before.is_none_or(|before| before.fleet != merged.status.fleet),
+            merged,
+        })
     }
 
     /// For how long it has been like that. What is certain needs no time to be so, and a rollout alone is no outage.
@@ -173,59 +151,6 @@ impl Writer {
                 let since = self.unserved.entry(key.clone()).or_insert_with(Instant::now);
                 Some(since.elapsed())
             }
-        }
-    }
-
-    async fn write(&self, object: &RouterConfig, status: &RouterConfigStatus) -> Result<String, kube::Error> {
-        let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-        let api: Api<RouterConfig> = Api::namespaced(self.client.clone(), namespace);
-        let patch = json!({
-            "apiVersion": "router.continuum.dev/v1alpha1",
-            "kind": "RouterConfig",
-            "metadata": { "uid": object.metadata.uid },
-            "status": status,
-        });
-        let params = PatchParams::apply(MANAGER).force();
-        let live = api
-            .patch_status(&object.name_any(), &params, &Patch::Apply(&patch))
-            .await?;
-        Ok(live.metadata.resource_version.unwrap_or_default())
-    }
-
-    /// Says a transition in the log and as an Event.
-    async fn tell(&self, key: &Key, object: &RouterConfig, transition: &Transition, first: bool) {
-        let Transition {
-            condition,
-            reason,
-            message,
-        } = transition;
-        tracing::info!(
-            routerconfig = %key,
-            condition = condition.as_str(),
-            status = reason.status(),
-            reason = reason.as_str(),
-            message,
-            "condition changed"
-        );
-        // What a new RouterConfig waits for is no news; `Accepted` and what is wrong is.
-        if first && !matches!(reason, Reason::Valid | Reason::ValidWithWarnings) && !is_bad(*reason) {
-            return;
-        }
-        let note: String = message.chars().take(MAX_NOTE_CHARS).collect();
-        let event = Event {
-            type_: if is_bad(*reason) {
-                EventType::Warning
-            } else {
-                EventType::Normal
-            },
-            reason: reason.as_str().to_owned(),
-            note: Some(note),
-            action: condition.as_str().to_owned(),
-            secondary: None,
-        };
-        let about = object.object_ref(&());
-        if let Err(error) = self.recorder.publish(&event, &about).await {
-            tracing::debug!(routerconfig = %key, %error, "an Event could not be written");
         }
     }
 
@@ -303,16 +228,14 @@ impl Writer {
     }
 
     async fn pushed(&self, key: &Key) -> Fleet {
-        let published = self.hub.published(key);
+        let counted = self.hub.counted(key);
         let source = self.fleets.lock().await.source_of(key);
         let (source, refused) = source.unwrap_or_default();
+        let (view, counts) = counted.unzip();
         Fleet::Pushed {
             source,
-            view: published.as_ref().map(|published| published.id.digest),
-            counts: published
-                .as_ref()
-                .map(|published| counts(&published.view))
-                .unwrap_or_default(),
+            view,
+            counts: counts.map_or_else(FleetCounts::default, |counts| FleetCounts::clone(&counts)),
             refused,
         }
     }
@@ -328,10 +251,4 @@ fn before(entry: &Entry) -> Option<&RouterConfigStatus> {
     let told_later =
         number(&entry.object.metadata.resource_version.clone().unwrap_or_default()) > number(version);
     if told_later { told } else { Some(written) }
-}
-
-/// Whether users should look.
-fn is_bad(reason: Reason) -> bool {
-    let degraded = reason.condition() == continuum_crds::conditions::ConditionType::Degraded;
-    (reason.status() == "False") != degraded && reason.status() != "Unknown"
 }

@@ -302,3 +302,20 @@ async fn who_comes_to_a_source_makes_it_no_less_synced_for_the_others() {
     assert_eq!((chat.sources.len(), both.sources.len()), (1, 2));
     assert!(both.sources[1].synced);
 }
+
+#[tokio::test]
+async fn a_view_is_counted_once_for_all_that_see_it() {
+    let rig = Rig::start().await;
+    let source = rig.hub.add_source();
+    for name in ["one", "two"] {
+        rig.config(name, source, &["a"]);
+    }
+    let counted = |name: &str| rig.hub.counted(&key("ns", name));
+    assert!(counted("one").is_none());
+    rig.hub.set_view(source, &fleet(&[("a", 3), ("b", 2)]));
+    let (one, two) = (counted("one").unwrap(), counted("two").unwrap());
+    assert!(one.0 == two.0 && std::sync::Arc::ptr_eq(&one.1, &two.1));
+    assert_eq!(one.1.decode, 3);
+    rig.hub.set_view(source, &fleet(&[("a", 4)]));
+    assert_eq!(counted("one").unwrap().1.decode, 4);
+}

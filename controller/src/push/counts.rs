@@ -4,8 +4,7 @@ use continuum_fleet::{Census, view::FleetView};
 use continuum_messages::{limits::MAX_REPORT_TEXTS, push::FleetCounts};
 
 /// What a view holds.
-#[must_use]
-pub fn counts(view: &FleetView) -> FleetCounts {
+pub(super) fn counts(view: &FleetView) -> FleetCounts {
     let mut of = Census::of(view);
     of.unpaired_models.truncate(MAX_REPORT_TEXTS);
     FleetCounts {
