@@ -18,7 +18,7 @@ use crate::{
     dispatch,
     live::Live,
     metrics::Requests,
-    proxy::InFlight,
+    proxy::{Bodies, InFlight},
 };
 #[cfg(feature = "dynamo")]
 use crate::{
@@ -51,6 +51,8 @@ pub struct App {
     pub controllers: Controllers,
     /// Requests in flight.
     pub in_flight: InFlight,
+    /// Bytes of their bodies.
+    pub bodies: Arc<Bodies>,
     live: Arc<ArcSwap<Live>>,
     draining: AtomicBool,
     config: watch::Sender<Arc<Config>>,
@@ -119,6 +121,7 @@ impl App {
             #[cfg(feature = "dynamo")]
             controllers,
             in_flight: InFlight::default(),
+            bodies: Bodies::register(&registry)?,
             live,
             draining: AtomicBool::new(false),
             config: config_sender,

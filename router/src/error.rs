@@ -84,6 +84,11 @@ pub enum Error {
     /// `server.max_in_flight` requests are in flight.
     #[error("this router is busy; try again in a moment")]
     Overloaded,
+    /// `server.body_budget` bytes of request bodies are held.
+    #[error(
+        "the requests that this router is serving hold as many bytes as it allows; try again in a moment, or send less"
+    )]
+    BodiesFull,
     /// The client left before there was an answer. It is counted, not seen.
     #[error("the client closed the request")]
     ClientClosed,

@@ -25,6 +25,8 @@ pub struct Live {
     pub picker: picker::Settings,
     /// Largest request body, bytes.
     pub body_limit: usize,
+    /// Bytes of all request bodies together.
+    pub body_budget: usize,
 }
 
 impl Live {
@@ -51,6 +53,7 @@ impl Live {
                 },
             },
             body_limit: usize::try_from(config.server.body_limit).unwrap_or(usize::MAX),
+            body_budget: usize::try_from(config.server.body_budget).unwrap_or(usize::MAX),
             config,
         }
     }

@@ -1,6 +1,7 @@
 //! One request, from its head to the last byte of its answer.
 
 mod body;
+mod budget;
 #[cfg_attr(not(feature = "dynamo"), path = "proxy/no_fleet.rs")]
 mod fleet;
 mod guard;
@@ -16,7 +17,7 @@ use http::{HeaderValue, Request, Response, request};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-pub use self::{body::Body, guard::InFlight};
+pub use self::{body::Body, budget::Bodies, guard::InFlight};
 use self::{fleet::Pin, guard::Guard};
 pub(crate) use self::{
     intake::read_body,
@@ -114,15 +115,21 @@ async fn relay(
     let until = until.and_then(|most| guard.started().checked_add(most));
     let read = async {
         strip::json_body(&head.headers)?;
-        let body = read_body(body, live.body_limit, until).await?;
+        let room = app.bodies.room(&live);
+        let body = read_body(body, &room, until).await?;
         let inspected = request_body::inspect(&body, told.disclosure)?;
-        Ok((body, inspected))
+        let outbound = if inspected.has_removals() {
+            room.share(body.len())?.around(inspected.outbound(&body, None))
+        } else {
+            body.clone()
+        };
+        Ok((body, inspected, outbound))
     };
-    let (body, inspected) = match read.await {
+    let (body, inspected, outbound) = match read.await {
         Ok(read) => read,
         Err(error) => return Err((error, guard)),
     };
-    let ask = ask(head, &inspected, inspected.outbound(&body, None), guard.started());
+    let ask = ask(head, &inspected, outbound, guard.started());
     if route.service() == Service::Pinned {
         match fleet::answer(app, &live, route, &ask, &inspected, &body, &mut guard).await {
             Ok(Some(done)) => return Ok(finish(done, &inspected, told, guard)),

@@ -27,7 +27,7 @@ use crate::{
         body::Inspected,
         pin_headers::{self, Pinned},
         routes::Route,
-        token_data::with_token_data,
+        token_data::{bytes_of_ids, with_token_data},
     },
     live::Live,
     metrics::Selections,
@@ -128,6 +128,17 @@ impl<'a> Selection<'a> {
         let (fleet, live) = (self.fleet, self.live);
         let known = fleet.prompts.known(fleet, live, route, self.model(), body).await;
         self.known = known.inspect_err(|why| fleet.prompts.count_unknown(*why)).ok();
+    }
+
+    /// Bytes of the body that an attempt may be sent in place of the client's: with another name of the model, or with
+    /// token ids. 0 when it is sent as it is.
+    pub(crate) fn rewritten_bytes(&self) -> usize {
+        let known = self.known.as_ref().filter(|_| self.live.token_data);
+        let ids = known.and_then(Known::tokens).map_or(0, bytes_of_ids);
+        if ids == 0 && self.mapped.is_none() {
+            return 0;
+        }
+        self.body.len().saturating_add(ids)
     }
 
     /// The first pick.

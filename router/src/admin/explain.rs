@@ -79,7 +79,8 @@ pub(super) async fn answer(admin: &Arc<Admin>, request: Request<Incoming>) -> Re
     let (head, mut body) = request.into_parts();
     let mut known = None;
     let (model, prompt_tokens) = if head.method == Method::POST {
-        let body = proxy::read_body(&mut body, admin.app.live().body_limit, None).await?;
+        let room = admin.app.bodies.room(&admin.app.live());
+        let body = proxy::read_body(&mut body, &room, None).await?;
         let inspected = body::inspect(&body, Disclosure::Hidden)?;
         known = Some(know(&admin.app, &inspected, &body).await);
         let length = known

@@ -21,7 +21,7 @@ pub use self::{
 use super::{
     edit::{self, Gaps},
     json::{Nobody, Reader, Refused, Text, unescaped},
-    limits::MAX_MODEL_NAME_BYTES,
+    limits::{MAX_MODEL_MEMBERS, MAX_MODEL_NAME_BYTES, MAX_REMOVALS},
     strip::Disclosure,
 };
 
@@ -169,6 +169,9 @@ impl<'a> Look<'a> {
             gaps.begin(self.reader.at(), &mut self.removals);
             let keep = element(self)?;
             gaps.end(self.reader.at(), keep, &mut self.removals);
+            if self.removals.len() > MAX_REMOVALS {
+                return Err(self.reader.refuse(Reason::TooManyRemovals));
+            }
             if self.reader.take(close) {
                 gaps.close(&mut self.removals);
                 return Ok(());
@@ -224,6 +227,9 @@ impl<'a> Look<'a> {
             Some(first) if first.as_str() != name => return Err((Reason::ModelTwice, at)),
             Some(_) => {}
             None => self.model = Some(ModelName::new(name)),
+        }
+        if self.models.len() >= MAX_MODEL_MEMBERS {
+            return Err((Reason::ModelTooOften, at));
         }
         self.models.push(text.quoted());
         Ok(())

@@ -59,7 +59,7 @@ impl Gaps {
     /// An element begins here.
     pub(super) fn begin(&mut self, at: usize, removals: &mut Vec<Range<usize>>) {
         if let Some(since) = self.open_since.take() {
-            removals.push(since..at);
+            leave_out(since..at, removals);
         }
         if !self.kept_one {
             // Only used if this element goes and stays the first.
@@ -71,7 +71,7 @@ impl Gaps {
     pub(super) fn end(&mut self, at: usize, keep: bool, removals: &mut Vec<Range<usize>>) {
         match (keep, self.kept_one) {
             (true, _) => self.kept_one = true,
-            (false, true) => removals.push(self.previous_end..at),
+            (false, true) => leave_out(self.previous_end..at, removals),
             (false, false) => self.open_since = Some(self.previous_end),
         }
         self.previous_end = at;
@@ -80,8 +80,16 @@ impl Gaps {
     /// The object or array ends.
     pub(super) fn close(&mut self, removals: &mut Vec<Range<usize>>) {
         if let Some(since) = self.open_since.take() {
-            removals.push(since..self.previous_end);
+            leave_out(since..self.previous_end, removals);
         }
+    }
+}
+
+/// Neighbours become one range.
+fn leave_out(range: Range<usize>, removals: &mut Vec<Range<usize>>) {
+    match removals.last_mut() {
+        Some(last) if last.end == range.start => last.end = range.end,
+        _ => removals.push(range),
     }
 }
 

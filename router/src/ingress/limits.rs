@@ -8,6 +8,14 @@ pub const MAX_BODY_DEPTH: u32 = 127;
 /// error texts short.
 pub const MAX_MODEL_NAME_BYTES: usize = 512;
 
+/// Members `model` of one body. No client sends a second one on purpose; each is a place to edit in every attempt where
+/// `model_map` renames the model, and a body of the largest size has room for millions.
+pub const MAX_MODEL_MEMBERS: usize = 8;
+
+/// Places of a body that something has to leave. Neighbours are one place, and a client that sets every field that it may
+/// not needs a dozen; more is a body that is made to cost more memory than its bytes.
+pub const MAX_REMOVALS: usize = 256;
+
 /// Bytes of a client's `x-request-id` that is kept: it is copied into logs and into the answer.
 pub const MAX_REQUEST_ID_BYTES: usize = 128;
 

@@ -199,7 +199,9 @@ impl Error {
                 server(S::GATEWAY_TIMEOUT, Code::Timeout, None, Some(Phase::Decode))
             }
             Self::StreamBroken => server(S::BAD_GATEWAY, Code::StreamBroken, None, Some(Phase::Decode)),
-            Self::Overloaded => server(S::SERVICE_UNAVAILABLE, Code::Overloaded, busy, None),
+            Self::Overloaded | Self::BodiesFull => {
+                server(S::SERVICE_UNAVAILABLE, Code::Overloaded, busy, None)
+            }
             Self::ClientClosed => client(
                 S::from_u16(CLIENT_CLOSED).unwrap_or(S::BAD_REQUEST),
                 Code::ClientClosed,

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 pub fn with_token_data(body: &Bytes, tokens: &[u32]) -> Option<Bytes> {
     let text = std::str::from_utf8(body).ok()?;
     let outer = Object::read(text, "nvext")?;
-    let mut ids = String::with_capacity(tokens.len().saturating_mul(7).saturating_add(2));
+    let mut ids = String::with_capacity(bytes_of_ids(tokens));
     ids.push('[');
     for (at, token) in tokens.iter().enumerate() {
         let comma = if at == 0 { "" } else { "," };
@@ -28,6 +28,12 @@ pub fn with_token_data(body: &Bytes, tokens: &[u32]) -> Option<Bytes> {
         Some(nvext) => Object::read(nvext, "token_data")?.with(&ids)?,
     };
     outer.with(&nvext).map(Bytes::from)
+}
+
+/// About the bytes of token ids in a body: those of the largest vocabularies have six digits.
+#[must_use]
+pub const fn bytes_of_ids(tokens: &[u32]) -> usize {
+    tokens.len().saturating_mul(7).saturating_add(2)
 }
 
 /// A JSON object, looked over for one member.

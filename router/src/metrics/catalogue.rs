@@ -124,6 +124,12 @@ fn served() -> Vec<Family> {
             vec![route()],
         ),
         family(
+            "continuum_request_body_bytes",
+            "Bytes of request bodies that are held, of server.body_budget.",
+            Kind::Gauge,
+            Vec::new(),
+        ),
+        family(
             "continuum_backend_up",
             "Whether a backend takes requests: 1 or 0.",
             Kind::Gauge,

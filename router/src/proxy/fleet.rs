@@ -43,6 +43,8 @@ pub(super) async fn answer(
     let may_fall_back = live.config.disaggregated_serving.fallback_to_unified;
     let mut selection = Selection::new(&app.fleet, live, &set, &app.selections, inspected, body);
     selection.know(route, &ask.outbound.body).await;
+    // Attempts come one after the other, and so do the texts that they are sent.
+    let _rewritten = app.bodies.room(live).share(selection.rewritten_bytes())?;
     let metrics = app.backends.metrics();
     let model = || ask.model.clone();
     let served = match selection.pick() {

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may fail this way")]
 
 mod blocks;
+mod bodies;
 mod controllers;
 mod listeners;
 mod operating;

@@ -102,6 +102,7 @@ const ROWS: &[Row] = rows! {
     Process: server.bind_address;
     Process: server.tls;
     Live: server.body_limit;
+    Live: server.body_budget;
     Live: server.timeouts;
     Live: server.graceful_period;
     Live: server.max_in_flight;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::ingress::limits::MAX_MODEL_NAME_BYTES;
+use crate::ingress::limits::{MAX_MODEL_MEMBERS, MAX_MODEL_NAME_BYTES, MAX_REMOVALS};
 
 /// Why a body is refused, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,12 +50,16 @@ pub enum Reason {
     ModelTooLong,
     /// `model` is there twice, with two names.
     ModelTwice,
+    /// `model` is there again and again, with the same name.
+    ModelTooOften,
     /// `stream` is neither true, false nor null.
     StreamNotBool,
     /// `stream` is there twice, with two values.
     StreamTwice,
     /// `nvext`, or `agent_hints` in it, is neither an object nor null.
     NvextNotObject,
+    /// There are too many places in `nvext` that a client may not say anything in.
+    TooManyRemovals,
 }
 
 impl Error {
@@ -67,9 +71,10 @@ impl Error {
             | Reason::ModelNotText
             | Reason::ModelEmpty
             | Reason::ModelTooLong
-            | Reason::ModelTwice => Some("model"),
+            | Reason::ModelTwice
+            | Reason::ModelTooOften => Some("model"),
             Reason::StreamNotBool | Reason::StreamTwice => Some("stream"),
-            Reason::NvextNotObject => Some("nvext"),
+            Reason::NvextNotObject | Reason::TooManyRemovals => Some("nvext"),
             Reason::NotUtf8
             | Reason::Truncated
             | Reason::ExpectedValue
@@ -110,10 +115,19 @@ impl fmt::Display for Error {
                 return write!(f, "`model` must not be longer than {MAX_MODEL_NAME_BYTES} bytes");
             }
             Reason::ModelTwice => return f.write_str("`model` is given twice, with different names"),
+            Reason::ModelTooOften => {
+                return write!(f, "`model` is given more than {MAX_MODEL_MEMBERS} times");
+            }
             Reason::StreamNotBool => return f.write_str("`stream` must be true or false"),
             Reason::StreamTwice => return f.write_str("`stream` is given twice, with different values"),
             Reason::NvextNotObject => {
                 return f.write_str("`nvext` and `nvext.agent_hints` must be objects");
+            }
+            Reason::TooManyRemovals => {
+                return write!(
+                    f,
+                    "`nvext` sets fields that are not for clients in more than {MAX_REMOVALS} places"
+                );
             }
         };
         write!(f, "the request body is not valid JSON: {why} at byte {}", self.at)

@@ -107,6 +107,61 @@ fn a_body_without_a_usable_model_is_refused() {
     );
 }
 
+/// A body of the largest size has room for millions of members, and each place that is edited costs more memory than it
+/// has bytes.
+#[test]
+fn places_to_edit_are_few() {
+    let models = |times: usize| format!(r#"{{{}"a":1}}"#, r#""model":"m","#.repeat(times));
+    let body = models(MAX_MODEL_MEMBERS);
+    assert_eq!(look(&body).expect("acceptable").models.len(), MAX_MODEL_MEMBERS);
+    let at = models(MAX_MODEL_MEMBERS).find(r#""a""#).expect("it is there") + r#""model":"#.len();
+    assert_eq!(
+        refused(&models(MAX_MODEL_MEMBERS + 1)),
+        (Reason::ModelTooOften, at)
+    );
+    let error = look(&models(1000)).expect_err("too many");
+    assert_eq!(
+        (error.to_string().as_str(), error.param()),
+        ("`model` is given more than 8 times", Some("model"))
+    );
+
+    // Neighbours are one place.
+    let bytes = Bytes::from(format!(
+        r#"{{"model":"m","nvext":{{"a":1{},"b":2}}}}"#,
+        r#","dp_rank":7"#.repeat(10_000)
+    ));
+    let found = inspect(&bytes, Disclosure::Hidden).expect("acceptable");
+    assert_eq!(found.removals.len(), 1);
+    assert_eq!(
+        found.outbound(&bytes, None),
+        r#"{"model":"m","nvext":{"a":1,"b":2}}"#
+    );
+    for (open, member, close) in [
+        (r#""nvext":{"#, r#""dp_rank":7,"a":1,"#, r#""b":2}"#),
+        ("", r#""nvext":{"dp_rank":7},"#, r#""b":2"#),
+        (
+            r#""nvext":{"agent_hints":{"#,
+            r#""osl":7,"priority":1,"#,
+            r#""b":2}}"#,
+        ),
+        (
+            r#""nvext":{"annotations":["#,
+            r#""a","query_instance_id","#,
+            r#""b"]}"#,
+        ),
+        (r#""nvext":{"extra_fields":["#, r#""a","worker_id","#, r#""b"]}"#),
+    ] {
+        let body = |times: usize| format!(r#"{{"model":"m",{open}{}{close}}}"#, member.repeat(times));
+        let found = look(&body(MAX_REMOVALS)).expect(member);
+        assert_eq!(found.removals.len(), MAX_REMOVALS, "{member}");
+        assert_eq!(
+            refused(&body(MAX_REMOVALS + 1)).0,
+            Reason::TooManyRemovals,
+            "{member}"
+        );
+    }
+}
+
 #[test]
 fn nesting_is_bounded_from_the_top_of_the_body() {
     let body = |levels: usize| {

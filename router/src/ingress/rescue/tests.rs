@@ -44,6 +44,7 @@ fn every_error() -> Vec<Error> {
         Error::TimedOut(Deadline::Body),
         Error::StreamBroken,
         Error::Overloaded,
+        Error::BodiesFull,
         Error::ClientClosed,
         Error::Internal("a reason for the log"),
     ]
@@ -105,6 +106,7 @@ fn every_failure_has_its_row() {
         (504, SERVER, "timeout", None, None, decode),
         (408, INVALID, "timeout", None, None, None),
         (502, SERVER, "stream_broken", None, None, decode),
+        (503, SERVER, "overloaded", None, Some(1), None),
         (503, SERVER, "overloaded", None, Some(1), None),
         (499, INVALID, "client_closed_request", None, None, None),
         (500, SERVER, "internal_error", None, None, None),

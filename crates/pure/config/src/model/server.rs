@@ -22,6 +22,12 @@ pub struct Server {
     #[serde(with = "size")]
     #[schemars(with = "SizeText", extend("x-min" = "1KiB", "x-max" = "1GiB"))]
     pub body_limit: u64,
+    /// Bytes of all request bodies that are held at a time, from their first byte until their answer begins; at least
+    /// four times `body_limit`. A request beyond it is answered with 503 and `Retry-After: 1`. The last eighth is for bodies
+    /// of up to 64 KiB. A body that has to be changed on its way counts for each of its texts.
+    #[serde(with = "size")]
+    #[schemars(with = "SizeText", extend("x-min" = "4KiB", "x-max" = "64GiB"))]
+    pub body_budget: u64,
     /// Deadlines of a request. Before the first byte of the answer they end in 504, after it in an error event.
     pub timeouts: Timeouts,
     /// How long requests in flight may go on after SIGTERM.
@@ -42,6 +48,7 @@ impl Default for Server {
             bind_address: BindAddresses(vec![BindAddress::Tcp(([0, 0, 0, 0], 8080).into())]),
             tls: None,
             body_limit: 32 << 20,
+            body_budget: 256 << 20,
             timeouts: Timeouts::default(),
             graceful_period: Duration::from_secs(30),
             max_in_flight: 8192,

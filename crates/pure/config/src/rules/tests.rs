@@ -55,6 +55,30 @@ fn etcd_endpoints() {
 }
 
 #[test]
+fn the_largest_body_fits_into_the_budget() {
+    for (inside, part) in [
+        ("body_limit: 64MiB", ""),
+        ("body_limit: 1KiB, body_budget: 4KiB", ""),
+        (
+            "body_limit: 65MiB",
+            "server.body_budget: must be at least four times server.body_limit (65MiB), that is 260MiB; found 256MiB",
+        ),
+        (
+            "body_budget: 100MiB",
+            "server.body_budget: must be at least four times server.body_limit (32MiB), that is 128MiB; found 100MiB",
+        ),
+        ("body_limit: 1GiB, body_budget: 4GiB", ""),
+        ("body_budget: 65GiB", "must be from 4KiB to 64GiB"),
+        ("body_limit: 2GiB", "must be from 1KiB to 1GiB"),
+    ] {
+        let found = errors(&format!("server: {{{inside}}}"));
+        assert_eq!(found.is_empty(), part.is_empty(), "{inside}: {found}");
+        assert!(found.contains(part), "{inside}: {found}");
+        assert!(found.lines().count() <= 1, "{inside}: {found}");
+    }
+}
+
+#[test]
 fn overlapping_namespaces_depend_on_the_match() {
     let with = |by: &str, names: &str| {
         let pools: Vec<String> = names
