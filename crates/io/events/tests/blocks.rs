@@ -5,7 +5,13 @@
     reason = "a test that cannot go on should say why and stop"
 )]
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use continuum_events::{BlockMetrics, Filled, Handle, Settings, State, spawn_blocks};
 use continuum_fleet::{
@@ -17,6 +23,8 @@ use continuum_runtime::{cell::Cell, tasks::Tasks};
 use continuum_testkit::{loopback::Loopback, view};
 use continuum_wire::router_event::{Block, Data, Domain, RouterEvent, Stored, Tier};
 use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
     sync::watch,
     time::{sleep, timeout},
 };
@@ -239,34 +247,54 @@ async fn cursors_outlive_connections_and_a_change_of_the_settings() {
     router.stop().await;
 }
 
-/// An event that is published while a connection is made anew is lost, and what is known of its rank with it.
 #[tokio::test]
 async fn other_limits_and_networks_end_no_connection_that_they_allow() {
     let router = Router::start();
     let (mut one, mut at) = (Loopback::bind_events(1).await, 0);
+    // What stands in between counts the connections.
+    let (inner, listener) = (
+        one.endpoint.clone(),
+        TcpListener::bind("127.0.0.1:0").await.unwrap(),
+    );
+    one.endpoint = format!("tcp://{}", listener.local_addr().unwrap());
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&connections);
+    let between = tokio::spawn(async move {
+        while let Ok((mut outer, _)) = listener.accept().await {
+            counted.fetch_add(1, Relaxed);
+            let mut inner = TcpStream::connect(inner.trim_start_matches("tcp://"))
+                .await
+                .unwrap();
+            tokio::spawn(async move { copy_bidirectional(&mut outer, &mut inner).await });
+        }
+    });
     router.sees([&one]);
     router.reaches(&mut one, &mut at, 11).await;
-    for change in 1..20 {
+    let change = |blocks: usize, networks: &[&str]| {
+        let networks = networks.iter().map(|network| network.parse().unwrap()).collect();
         router.settings.send_modify(|settings| {
             settings.blocks.payload += 1;
-            settings.allowed = [
-                "127.0.0.0/8".parse().unwrap(),
-                format!("10.{change}.0.0/16").parse().unwrap(),
-            ]
-            .into();
-            settings.blocks.caps.blocks = 1_000 + change;
+            settings.blocks.caps.blocks = blocks;
+            settings.allowed = networks;
         });
-        let taken_over = |router: &Router| router.filled.load().unwrap().caps().blocks == 1_000 + change;
+    };
+    for (blocks, networks) in [
+        (1_000, &["127.0.0.0/8"][..]),
+        (1_001, &["10.0.0.0/8", "127.0.0.1/32"]),
+    ] {
+        change(blocks, networks);
+        let taken_over = |router: &Router| router.filled.load().unwrap().caps().blocks == blocks;
         router.until("taken over", taken_over).await;
-        at += 1;
-        let tokens = 100 + at;
-        one.publish_events(&[stored(1, at, None, tokens)]).await;
-        router
-            .until("arrives", |router| router.holds(1, &[tokens]) == 1)
-            .await;
+        router.reaches(&mut one, &mut at, 100 + blocks as u64).await;
     }
-    assert_eq!(router.counted(Outcome::Gap), 0);
+    // Whatever a change ends is made anew before the next one is looked at.
+    change(1_002, &[]);
+    let taken_over = |router: &Router| router.filled.load().unwrap().caps().blocks == 1_002;
+    router.until("taken over", taken_over).await;
+    router.until_connected(1).await;
+    assert_eq!((connections.load(Relaxed), router.counted(Outcome::Gap)), (1, 0));
     assert_eq!(router.holds(1, &[11]), 1);
+    between.abort();
     router.stop().await;
 }
 
