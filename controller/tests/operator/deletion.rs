@@ -146,7 +146,9 @@ subjects: [{{kind: ServiceAccount, name: left-operator, namespace: {ns}}}]
             .then_some(())
     })
     .await;
-    assert!(object(&admin, &ns, "RouterConfig", "goes").await.is_some());
+    // Its status says so too, of the generation that the deletion has made.
+    let told = condition(&admin, &ns, "goes", "ResourcesApplied", "Forbidden").await;
+    assert!(told.metadata.deletion_timestamp.is_some());
     assert!(
         object(&admin, &fleet, "Role", &format!("{ns}.stays-router"))
             .await

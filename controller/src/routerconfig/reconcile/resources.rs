@@ -186,12 +186,26 @@ impl Reconciler {
         applier.keep(&map, &mut entry.known).await
     }
 
-    /// A RouterConfig that is being deleted: what it owns goes with it, what is elsewhere is deleted here.
-    pub(super) async fn leave(&self, key: &Key, object: &RouterConfig) -> Action {
-        self.forget(key).await;
+    /// A RouterConfig that is being deleted: what it owns goes with it, what is elsewhere is deleted here. Until that is
+    /// done its routers are there, and go on.
+    pub(super) async fn leave(&self, key: &Key, object: &Arc<RouterConfig>) -> Action {
         let applier = self.applier(object);
-        if !applier.has_finalizer() || !*self.context.leads.borrow() {
+        if !applier.has_finalizer() {
+            self.forget(key).await;
             return Action::await_change();
+        }
+        let uid = &object.metadata.uid;
+        let known = self
+            .memory
+            .of(key)
+            .filter(|entry| entry.object.metadata.uid == *uid);
+        let entry = match known {
+            Some(entry) => entry,
+            None => self.understand(object).await,
+        };
+        if !*self.context.leads.borrow() {
+            self.memory.amend(key, Entry::leads_no_more);
+            return Action::requeue(RESYNC);
         }
         let left = applier
             .leave_foreign(&self.context.settings.fleet_namespaces, None)
@@ -205,6 +219,7 @@ impl Reconciler {
             Err(failure) => Err(failure),
         };
         let Err(Failure { reason, message }) = done else {
+            self.forget(key).await;
             return Action::await_change();
         };
         self.context.metrics.failed(reason);
@@ -219,6 +234,14 @@ impl Reconciler {
         if let Err(error) = self.recorder.publish(&event, &object.object_ref(&())).await {
             tracing::debug!(routerconfig = %key, %error, "an Event could not be written");
         }
+        // Its status was written meanwhile, perhaps.
+        let mut entry = self.memory.of(key).unwrap_or(entry);
+        entry.object = Arc::clone(object);
+        entry.applied = Applied::Failed {
+            reason,
+            message: format!("it is deleted when nothing of it is left elsewhere: {message}"),
+        };
+        self.memory.keep(key.clone(), entry);
         Action::requeue(RETRY_LEAVE)
     }
 
