@@ -1,13 +1,16 @@
 //! The fleets that this replica watches: one watch set per distinct source, shared by all that name it.
 //!
 //! What makes a source: its kind, the Kubernetes namespace, the way names match and, for Pods, the models. Its
-//! limits are the operator's.
+//! limits are the operator's. The RouterConfigs of one namespace have so many of them and no more.
 //! The Dynamo namespaces of all its users are followed together; each user is shown its own.
 
 pub mod limits;
 mod metrics;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use continuum_config::{
     Config,
@@ -21,7 +24,10 @@ use prometheus::Registry;
 use tokio::sync::watch;
 
 pub use self::metrics::Metrics;
-use self::{limits::MAX_FLEET_BYTES, metrics::Shown};
+use self::{
+    limits::{MAX_FLEET_BYTES, MAX_SOURCES_PER_NAMESPACE},
+    metrics::Shown,
+};
 use crate::push::{Fleet, Hub, Key, SourceId};
 
 /// How long a source may take to stop.
@@ -37,6 +43,8 @@ pub struct Fleets {
     credentials: Credentials,
     metrics: Metrics,
     sources: Vec<Source>,
+    /// Those whose fleet is one too many for their namespace.
+    beyond: BTreeSet<Key>,
     changed: watch::Sender<u64>,
 }
 
@@ -59,6 +67,7 @@ impl Fleets {
             credentials,
             metrics,
             sources: Vec::new(),
+            beyond: BTreeSet::new(),
             changed: watch::Sender::new(0),
         }
     }
@@ -83,17 +92,27 @@ impl Fleets {
         Some((state, status.refused.clone()))
     }
 
-    /// From now on `key` is shown this fleet; `None`: its routers read theirs themselves.
+    /// Whether its fleet is not read, since the RouterConfigs of its namespace name too many.
+    #[must_use]
+    pub fn is_beyond(&self, key: &Key) -> bool {
+        self.beyond.contains(key)
+    }
+
+    /// From now on `key` is shown this fleet; `None`: its routers read theirs themselves. One too many for its namespace is
+    /// shown to nobody.
     ///
     /// # Errors
     /// When the metrics of a source cannot be registered.
     pub fn follow(&mut self, key: &Key, discovery: Option<&Wanted>) -> Result<(), prometheus::Error> {
-        let Some(discovery) = discovery else {
+        let place = discovery.map(Place::of);
+        let is_there = |place: &Place| self.sources.iter().any(|source| source.place == *place);
+        let too_many = place.as_ref().is_some_and(|place| !is_there(place)) && !self.has_room(key);
+        self.refuse(key, too_many);
+        let (Some(discovery), Some(place), false) = (discovery, place, too_many) else {
             self.leave(key, None);
             self.hub.set_fleet(key, None);
             return Ok(());
         };
-        let place = Place::of(discovery);
         let names: Vec<String> = discovery.namespaces().into_iter().map(str::to_owned).collect();
         let at = match self.sources.iter().position(|source| source.place == place) {
             Some(at) => at,
@@ -121,8 +140,38 @@ impl Fleets {
 
     /// `key` is gone.
     pub fn remove(&mut self, key: &Key) {
+        self.refuse(key, false);
         self.leave(key, None);
         self.hub.remove(key);
+    }
+
+    /// Whether the RouterConfigs of its namespace may have one more. What it alone has now, it gives up for that.
+    fn has_room(&self, key: &Key) -> bool {
+        let beside = |user: &Key| user.namespace == key.namespace && user != key;
+        let of_others = self
+            .sources
+            .iter()
+            .filter(|source| source.users.keys().any(beside));
+        of_others.count() < MAX_SOURCES_PER_NAMESPACE
+    }
+
+    fn refuse(&mut self, key: &Key, refused: bool) {
+        let differs = if refused {
+            self.beyond.insert(key.clone())
+        } else {
+            self.beyond.remove(key)
+        };
+        if differs {
+            if refused {
+                tracing::warn!(
+                    routerconfig = %key,
+                    most = MAX_SOURCES_PER_NAMESPACE,
+                    "its fleet is not read: the RouterConfigs of its namespace name too many different ones"
+                );
+            }
+            self.changed
+                .send_modify(|number| *number = number.wrapping_add(1));
+        }
     }
 
     /// Takes `key` off every source but one; a source without users stops.
@@ -281,7 +330,54 @@ fn state_of(status: &Status) -> SourceState {
 
 #[cfg(test)]
 mod tests {
+    use continuum_messages::Epoch;
+
     use super::*;
+
+    #[tokio::test]
+    async fn one_fleet_that_is_written_in_many_ways_is_no_watch_for_each() {
+        let metrics = crate::metrics::Metrics::new().unwrap();
+        let hub = Hub::new("controller-0", Epoch::from_raw([1; 16]), metrics.push);
+        let mut fleets = Fleets::new(Arc::clone(&hub), Credentials::Found, metrics.sources);
+        let key = |namespace: &str, number: usize| Key {
+            namespace: namespace.into(),
+            name: number.to_string().into(),
+        };
+        let of = |model: usize| {
+            let mut discovery = Wanted {
+                source: DiscoverySource::KubernetesPods,
+                ..Wanted::default()
+            };
+            discovery.kubernetes.model = Some(model.to_string());
+            discovery
+        };
+        let most = MAX_SOURCES_PER_NAMESPACE;
+        for number in 0..3 * most {
+            fleets.follow(&key("many", number), Some(&of(number))).unwrap();
+        }
+        assert_eq!(fleets.sources.len(), most);
+        let refused = |fleets: &Fleets, number| fleets.is_beyond(&key("many", number));
+        assert!(!refused(&fleets, most - 1) && refused(&fleets, most));
+        assert!(fleets.source_of(&key("many", most)).is_none());
+        // Others have theirs; one that is read already is no further one, and one that changes has its own to give up.
+        fleets.follow(&key("other", 0), Some(&of(100))).unwrap();
+        fleets.follow(&key("many", most), Some(&of(0))).unwrap();
+        fleets.follow(&key("many", 1), Some(&of(101))).unwrap();
+        assert!(fleets.source_of(&key("other", 0)).is_some());
+        assert!(!refused(&fleets, most) && !refused(&fleets, 1));
+        assert_eq!(fleets.sources.len(), most + 1);
+        // There is room for one that was refused before when another one has gone.
+        fleets.remove(&key("many", 2));
+        fleets
+            .follow(&key("many", most + 1), Some(&of(most + 1)))
+            .unwrap();
+        fleets
+            .follow(&key("many", most + 2), Some(&of(most + 2)))
+            .unwrap();
+        assert!(!refused(&fleets, most + 1) && refused(&fleets, most + 2));
+        fleets.remove(&key("many", most + 2));
+        assert!(!refused(&fleets, most + 2));
+    }
 
     #[test]
     fn limits_of_ones_own_make_no_source_and_raise_nothing() {

@@ -160,6 +160,8 @@ reasons! {
         "Read the source's error in the message: permissions, the source itself, or the network".
     Stale of FleetSynced, "False": "Routers work on a view that nobody has confirmed lately";
         "Look why the source cannot be read; the message has its last error".
+    TooManyFleets of FleetSynced, "False": "The RouterConfigs of this namespace name as many different fleets already as the operator reads for one namespace: this one is not read";
+        "Write the fleet alike where it is the same one (with `kubernetes_pods`: `model` and `models` too), or delete a RouterConfig; it is tried again within five minutes".
     NotWatched of FleetSynced, "Unknown": "Nobody watches the source: no config is in force";
         "See `Accepted`".
     NotReported of FleetSynced, "Unknown": "Routers read the fleet themselves, and none has reported yet";

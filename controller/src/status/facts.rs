@@ -82,6 +82,8 @@ pub enum Applied {
 pub enum Fleet {
     /// No config was accepted yet.
     NotWatched,
+    /// The operator reads no more different ones for this namespace.
+    TooMany,
     /// The config asks for no discovery.
     Off,
     /// Routers read it themselves; their reports tell.

@@ -168,7 +168,7 @@ impl Known {
         };
         let newest = match &fleet {
             Fleet::Pushed { view, .. } => *view,
-            Fleet::NotWatched | Fleet::Off | Fleet::Local { .. } => None,
+            Fleet::NotWatched | Fleet::TooMany | Fleet::Off | Fleet::Local { .. } => None,
         };
         // Of a view that this replica never had, only the router tells since when it is there.
         let behind = |session: &Session| match session.view {
@@ -229,7 +229,13 @@ impl Known {
 
     async fn pushed(&self, key: &Key) -> Fleet {
         let counted = self.hub.counted(key);
-        let source = self.fleets.lock().await.source_of(key);
+        let source = {
+            let fleets = self.fleets.lock().await;
+            if fleets.is_beyond(key) {
+                return Fleet::TooMany;
+            }
+            fleets.source_of(key)
+        };
         let (source, refused) = source.unwrap_or_default();
         let (view, counts) = counted.unzip();
         Fleet::Pushed {

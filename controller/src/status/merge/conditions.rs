@@ -4,7 +4,10 @@ use continuum_crds::conditions::Reason;
 use continuum_messages::push;
 
 use super::{Finding, degraded::named};
-use crate::status::facts::{Applied, Facts, Fleet, Verdict};
+use crate::{
+    fleet::limits::MAX_SOURCES_PER_NAMESPACE,
+    status::facts::{Applied, Facts, Fleet, Verdict},
+};
 
 pub(super) fn accepted(verdict: &Verdict) -> Finding {
     match verdict {
@@ -50,6 +53,13 @@ pub(super) fn applied(applied: &Applied) -> Finding {
 pub(super) fn fleet_synced(facts: &Facts) -> Finding {
     match &facts.fleet {
         Fleet::NotWatched => (Reason::NotWatched, "no config is in force".to_owned()),
+        Fleet::TooMany => (
+            Reason::TooManyFleets,
+            format!(
+                "the RouterConfigs of this namespace name more than {MAX_SOURCES_PER_NAMESPACE} fleets that differ in their \
+                 namespace, in how names match or in their models: this one is not read"
+            ),
+        ),
         Fleet::Off => (
             Reason::NoFleet,
             "the config asks for no discovery of a fleet".to_owned(),

@@ -95,7 +95,7 @@ impl Facts {
                 let follows = !behind && router.view_age <= VIEW_MAX_AGE;
                 router.view.is_some() && (router.view == *view || follows)
             }
-            Fleet::NotWatched | Fleet::Off | Fleet::Local { .. } => true,
+            Fleet::NotWatched | Fleet::TooMany | Fleet::Off | Fleet::Local { .. } => true,
         }
     }
 
@@ -103,7 +103,7 @@ impl Facts {
     /// refuses most of a kind speaks for that kind.
     pub(super) fn refused(&self) -> Refused {
         match &self.fleet {
-            Fleet::NotWatched | Fleet::Off => Refused::default(),
+            Fleet::NotWatched | Fleet::TooMany | Fleet::Off => Refused::default(),
             Fleet::Pushed { refused, .. } => refused.clone(),
             Fleet::Local { .. } => {
                 let mut most: BTreeMap<EventKind, u64> = BTreeMap::new();
@@ -125,7 +125,7 @@ impl Facts {
     /// The fleet, counted; of routers that read it themselves, the one that sees most speaks.
     pub(super) fn counts(&self) -> Option<&push::FleetCounts> {
         match &self.fleet {
-            Fleet::NotWatched | Fleet::Off => None,
+            Fleet::NotWatched | Fleet::TooMany | Fleet::Off => None,
             Fleet::Pushed { counts, view, .. } => view.is_some().then_some(counts),
             Fleet::Local { .. } => self
                 .reports()

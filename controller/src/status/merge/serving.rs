@@ -56,6 +56,9 @@ pub(super) fn outage(facts: &Facts, found: &Found) -> Outage {
         return Outage::None;
     }
     // From here on no router is known to serve.
+    if facts.fleet == Fleet::TooMany {
+        return Outage::Certain(because(&found.fleet));
+    }
     let Some(rollout) = &facts.rollout else {
         let refused = [Reason::OwnedByOther, Reason::Refused, Reason::Forbidden];
         return if failed && refused.contains(&found.applied.0) {

@@ -6,7 +6,7 @@ use crate::status::facts::{Facts, Fleet, Router};
 
 pub(super) fn fleet_counts(facts: &Facts) -> Option<FleetStatus> {
     let source = match &facts.fleet {
-        Fleet::NotWatched | Fleet::Off => return None,
+        Fleet::NotWatched | Fleet::TooMany | Fleet::Off => return None,
         Fleet::Local { kind } => (*kind).to_owned(),
         Fleet::Pushed { source, .. } => source.kind.clone(),
     };

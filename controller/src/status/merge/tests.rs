@@ -104,14 +104,18 @@ fn reason(merged: &Merged, condition: ConditionType) -> (String, String) {
 fn source_of(facts: &mut Facts) -> &mut push::SourceState {
     match &mut facts.fleet {
         Fleet::Pushed { source, .. } => source,
-        other @ (Fleet::NotWatched | Fleet::Off | Fleet::Local { .. }) => panic!("{other:?}"),
+        other @ (Fleet::NotWatched | Fleet::TooMany | Fleet::Off | Fleet::Local { .. }) => {
+            panic!("{other:?}")
+        }
     }
 }
 
 fn counts_of(facts: &mut Facts) -> &mut push::FleetCounts {
     match &mut facts.fleet {
         Fleet::Pushed { counts, .. } => counts,
-        other @ (Fleet::NotWatched | Fleet::Off | Fleet::Local { .. }) => panic!("{other:?}"),
+        other @ (Fleet::NotWatched | Fleet::TooMany | Fleet::Off | Fleet::Local { .. }) => {
+            panic!("{other:?}")
+        }
     }
 }
 
@@ -251,6 +255,7 @@ const CASES: &[(Reason, Change)] = &[
         report(facts).local_source.as_mut().unwrap().connected = false;
     }),
     (Reason::Stale, |facts| source_of(facts).stale = true),
+    (Reason::TooManyFleets, |facts| facts.fleet = Fleet::TooMany),
     (Reason::NotWatched, |facts| facts.fleet = Fleet::NotWatched),
     (Reason::NotReported, |facts| {
         local(facts);
@@ -508,6 +513,15 @@ const OUTAGES: &[(&str, Change, Told, Told)] = &[
         },
         Some("`ShimReachable`: no healthy frontend for dynamo"),
         Some("`ShimReachable`: no healthy frontend for dynamo"),
+    ),
+    (
+        "one fleet too many",
+        |facts| {
+            facts.fleet = Fleet::TooMany;
+            rolling(facts, 0);
+        },
+        Some("`FleetSynced`: the RouterConfigs of this namespace name more than 8 fleets"),
+        Some("`FleetSynced`: the RouterConfigs of this namespace name more than 8 fleets"),
     ),
     (
         "a pool that no router has told of yet",
