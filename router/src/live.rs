@@ -53,7 +53,7 @@ impl Live {
                 },
             },
             body_limit: usize::try_from(config.server.body_limit).unwrap_or(usize::MAX),
-            body_budget: usize::try_from(config.server.body_budget).unwrap_or(usize::MAX),
+            body_budget: usize::try_from(config.server.bodies()).unwrap_or(usize::MAX),
             config,
         }
     }

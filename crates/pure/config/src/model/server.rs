@@ -23,11 +23,11 @@ pub struct Server {
     #[schemars(with = "SizeText", extend("x-min" = "1KiB", "x-max" = "1GiB"))]
     pub body_limit: u64,
     /// Bytes of all request bodies that are held at a time, from their first byte until their answer begins; at least
-    /// four times `body_limit`. A request beyond it is answered with 503 and `Retry-After: 1`. The last eighth is for bodies
+    /// four times `body_limit`. By default that, and 256MiB if it is less. A request beyond it is answered with 503 and `Retry-After: 1`. The last eighth is for bodies
     /// of up to 64 KiB. A body that has to be changed on its way counts for each of its texts.
-    #[serde(with = "size")]
-    #[schemars(with = "SizeText", extend("x-min" = "4KiB", "x-max" = "64GiB"))]
-    pub body_budget: u64,
+    #[serde(with = "size::option")]
+    #[schemars(with = "Option<SizeText>", extend("x-min" = "4KiB", "x-max" = "64GiB"))]
+    pub body_budget: Option<u64>,
     /// Deadlines of a request. Before the first byte of the answer they end in 504, after it in an error event.
     pub timeouts: Timeouts,
     /// How long requests in flight may go on after SIGTERM.
@@ -42,13 +42,35 @@ pub struct Server {
     pub threads: Option<u16>,
 }
 
+/// Bodies of the largest size that the budget has to hold: one with its texts (as it came, without what a client may not
+/// say, and as one attempt is sent it) besides the part that is kept for small bodies.
+const BODIES_IN_BUDGET: u64 = 4;
+
+/// The budget where none is written, bytes: a quarter of the memory that the chart gives a router.
+const BODY_BUDGET: u64 = 256 << 20;
+
+impl Server {
+    /// Bytes below which the budget cannot hold the largest body.
+    #[must_use]
+    pub const fn least_body_budget(&self) -> u64 {
+        self.body_limit.saturating_mul(BODIES_IN_BUDGET)
+    }
+
+    /// Bytes of all request bodies that are held at a time.
+    #[must_use]
+    pub fn bodies(&self) -> u64 {
+        self.body_budget
+            .unwrap_or_else(|| self.least_body_budget().max(BODY_BUDGET))
+    }
+}
+
 impl Default for Server {
     fn default() -> Self {
         Self {
             bind_address: BindAddresses(vec![BindAddress::Tcp(([0, 0, 0, 0], 8080).into())]),
             tls: None,
             body_limit: 32 << 20,
-            body_budget: 256 << 20,
+            body_budget: None,
             timeouts: Timeouts::default(),
             graceful_period: Duration::from_secs(30),
             max_in_flight: 8192,

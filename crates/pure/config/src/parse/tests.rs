@@ -40,7 +40,7 @@ fn the_defaults_are_those_that_the_project_promises() {
     );
     assert_eq!(config.telemetry.metrics_bind_address, None);
     assert_eq!((server.body_limit, server.max_in_flight), (32 << 20, 8192));
-    assert_eq!(server.body_budget, 256 << 20);
+    assert_eq!((server.body_budget, server.bodies()), (None, 256 << 20));
     assert_eq!(server.graceful_period, Duration::from_secs(30));
     let timeouts = &server.timeouts;
     assert_eq!(

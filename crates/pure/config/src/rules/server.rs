@@ -8,10 +8,6 @@ use crate::{
     value::{BindAddress, size},
 };
 
-/// Bodies of the largest size that the budget has to hold: one with its texts (as it came, without what a client may not
-/// say, and as one attempt is sent it) besides the part that is kept for small bodies.
-const BODIES_IN_BUDGET: u64 = 4;
-
 pub(super) fn check(config: &Config, report: &mut Report<'_>) {
     listeners(config, report);
     bodies(config, report);
@@ -21,15 +17,15 @@ pub(super) fn check(config: &Config, report: &mut Report<'_>) {
 /// A budget that the largest body does not fit into would refuse it for ever, and say that a retry may help.
 fn bodies(config: &Config, report: &mut Report<'_>) {
     let server = &config.server;
-    let least = server.body_limit.saturating_mul(BODIES_IN_BUDGET);
-    if server.body_budget < least && !report.places.in_doubt("server.body_limit") {
+    let (least, found) = (server.least_body_budget(), server.bodies());
+    if found < least && !report.places.in_doubt("server.body_limit") {
         report.add(
             "server.body_budget",
             format!(
                 "must be at least four times server.body_limit ({}), that is {}; found {}",
                 size::text(server.body_limit),
                 size::text(least),
-                size::text(server.body_budget)
+                size::text(found)
             ),
         );
     }

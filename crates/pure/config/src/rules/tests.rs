@@ -59,8 +59,9 @@ fn the_largest_body_fits_into_the_budget() {
     for (inside, part) in [
         ("body_limit: 64MiB", ""),
         ("body_limit: 1KiB, body_budget: 4KiB", ""),
+        ("body_limit: 1GiB", ""),
         (
-            "body_limit: 65MiB",
+            "body_limit: 65MiB, body_budget: 256MiB",
             "server.body_budget: must be at least four times server.body_limit (65MiB), that is 260MiB; found 256MiB",
         ),
         (

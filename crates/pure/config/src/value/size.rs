@@ -85,6 +85,38 @@ pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> 
     }
 }
 
+/// The same for a field that may be absent.
+pub mod option {
+    use super::{Deserialize, Deserializer, Serializer};
+
+    /// Serializes an optional size field.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(value: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => super::serialize(value, to),
+            None => to.serialize_none(),
+        }
+    }
+
+    /// Reads an optional size field.
+    ///
+    /// # Errors
+    /// When there is something and it is not a size.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+        Ok(Option::<Size>::deserialize(from)?.map(|Size(size)| size))
+    }
+
+    struct Size(u64);
+
+    impl<'de> Deserialize<'de> for Size {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            super::deserialize(from).map(Self)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
