@@ -23,7 +23,7 @@ pub struct Server {
     #[schemars(with = "SizeText", extend("x-min" = "1KiB", "x-max" = "1GiB"))]
     pub body_limit: u64,
     /// Bytes of all request bodies that are held at a time, from their first byte until their answer begins; at least
-    /// four times `body_limit`. By default that, and 256MiB if it is less. A request beyond it is answered with 503 and `Retry-After: 1`. The last eighth is for bodies
+    /// four times `body_limit`, which is also the default, but no less than 256MiB. A request beyond it is answered with 503 and `Retry-After: 1`. The last eighth is for bodies
     /// of up to 64 KiB. A body that has to be changed on its way counts for each of its texts.
     #[serde(with = "size::option")]
     #[schemars(with = "Option<SizeText>", extend("x-min" = "4KiB", "x-max" = "64GiB"))]
