@@ -1,5 +1,6 @@
 //! The one task that acts on what the sessions tell: whom to follow, what becomes of a view and of a configuration.
 
+mod asking;
 mod keeping;
 mod settle;
 mod shared;
@@ -20,7 +21,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::shared::Have;
+use self::{asking::Asking, shared::Have};
 pub(crate) use self::{keeping::keep_views, shared::Shared};
 use crate::{
     addresses::{Lookup, resolve},
@@ -58,6 +59,8 @@ pub(crate) struct Hub {
     origins_told: bool,
     /// The followed controller has announced another view than ours since then.
     behind: Option<Instant>,
+    /// When a whole view is asked for again.
+    asking: Asking,
     alone: Alone,
     said: Said<Reason>,
     to_events: mpsc::Sender<Heard>,
@@ -97,6 +100,7 @@ impl Hub {
             followed: None,
             origins_told: false,
             behind: None,
+            asking: Asking::default(),
             alone: Alone::No,
             said: Said::new(SAID),
             to_events,
@@ -116,6 +120,7 @@ impl Hub {
         let mut resolving: Option<Task> = None;
         loop {
             let look = peers::next_look(&self.known(), self.followed, Instant::now());
+            let ask_at = self.asking.due();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
@@ -145,6 +150,10 @@ impl Hub {
                 }
                 () = sleep_until(resolve_at), if resolving.is_none() && self.settings.is_some() => {
                     resolving = self.look_up(to_found.clone());
+                }
+                () = sleep_until(ask_at.unwrap_or_else(Instant::now)), if ask_at.is_some() => {
+                    self.asking.asked();
+                    self.ask(true);
                 }
                 () = sleep_until(look.unwrap_or_else(Instant::now)), if look.is_some() => {}
             }

@@ -31,6 +31,13 @@ pub const BACKOFF_INITIAL: Duration = Duration::from_millis(200);
 /// routers do not hammer one that does not.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
+/// Before a whole view that could not be used is asked for again, doubled with each: it may be large, and it may be the
+/// controller's word that this version does not know.
+pub const VIEW_PAUSE: Duration = Duration::from_millis(200);
+
+/// The longest such wait (30 s): hundreds of routers must not keep a controller busy with what they cannot use.
+pub const VIEW_PAUSE_MOST: Duration = Duration::from_secs(30);
+
 /// Between two reports to one controller: changes that come together make one report.
 pub const REPORT_SPACING: Duration = Duration::from_millis(25);
 

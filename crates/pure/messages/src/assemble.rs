@@ -6,13 +6,13 @@ use bytes::Bytes;
 use continuum_fleet::{
     ids::WorkerKey,
     limits::MAX_KEY_BYTES,
-    view::{Capped, Card, FleetView, PublisherKey, Seen, Worker},
+    view::{Capped, Card, FleetView, Seen, Worker},
 };
 use imbl::OrdMap;
 use jiff::Timestamp;
 
 use crate::{
-    decode::{self, Malformed},
+    decode::{self, Malformed, PublisherPlace},
     ids::{Digest, ViewId},
     limits::{MAX_PUBLISHERS, MAX_UPDATE_BYTES, MAX_WORKERS},
     publish::root,
@@ -72,7 +72,8 @@ struct State {
     id: Option<ViewId>,
     view: FleetView,
     workers: OrdMap<WorkerKey, Entry>,
-    publishers: OrdMap<PublisherKey, Digest>,
+    /// Those of unknown topics as well: they are a part of the digest.
+    publishers: OrdMap<PublisherPlace, Digest>,
     cards: OrdMap<Digest, Held>,
 }
 
@@ -192,9 +193,11 @@ impl Assembler {
             pending.remove_worker(&decode::worker_key(key)?);
         }
         for key in part.removed_publishers {
-            let key = decode::publisher_key(key)?;
-            pending.next.view.publishers.remove(&key);
-            pending.next.publishers.remove(&key);
+            let (place, key) = decode::publisher_key(key)?;
+            if let Some(key) = key {
+                pending.next.view.publishers.remove(&key);
+            }
+            pending.next.publishers.remove(&place);
         }
         if !part.last {
             self.pending = Some(pending);
@@ -298,12 +301,12 @@ impl Pending {
     }
 
     fn publisher(&mut self, bytes: &Bytes) -> Result<(), Error> {
-        let publisher = decode::publisher(bytes)?;
-        self.next.publishers.insert(publisher.key, Digest::of(bytes));
-        self.next
-            .view
-            .publishers
-            .insert(publisher.key, Arc::new(publisher));
+        let (place, publisher) = decode::publisher(bytes)?;
+        self.next.publishers.insert(place, Digest::of(bytes));
+        if let Some(publisher) = publisher {
+            let publishers = &mut self.next.view.publishers;
+            publishers.insert(publisher.key, Arc::new(publisher));
+        }
         if self.next.publishers.len() > MAX_PUBLISHERS {
             return Err(Error::Cap("publishers"));
         }

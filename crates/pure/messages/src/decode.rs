@@ -1,4 +1,7 @@
 //! From messages to the model. Whatever a source could not have said is refused.
+//!
+//! What a newer controller may say and this version has no word for is no reason to go without a view: a role is unknown
+//! then, and names and publishers of unknown kinds are left out.
 
 use std::sync::Arc;
 
@@ -58,18 +61,26 @@ pub(crate) struct WorkerEntry {
     pub(crate) card: Option<Digest>,
 }
 
+/// What orders publishers: topics are numbered in the order that they have in a view, and new ones come last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PublisherPlace {
+    topic: i32,
+    id: PublisherId,
+}
+
 pub(crate) fn worker(bytes: &[u8]) -> Result<WorkerEntry, Malformed> {
     at_most(bytes.len(), MAX_WORKER_BYTES, "worker")?;
     let worker = push::Worker::decode(bytes).map_err(|_inner| Malformed::Bytes)?;
     at_most(worker.names.len(), MAX_NAMES_PER_WORKER, "names")?;
-    let names: Result<Vec<ServedName>, Malformed> = worker.names.into_iter().map(served).collect();
+    let names = worker.names.into_iter().map(served);
+    let names: Result<Vec<ServedName>, Malformed> = names.filter_map(Result::transpose).collect();
     Ok(WorkerEntry {
         key: worker_key(worker.key.ok_or(Malformed::Missing("worker key"))?)?,
         graph: Graph::new(name(worker.graph, "graph")?),
         component: name(worker.component, "component")?.into(),
         endpoint: name(worker.endpoint, "endpoint")?.into(),
         generation: generation(worker.generation)?,
-        role: role(worker.role)?,
+        role: role(worker.role),
         names: names?.into(),
         card: match worker.card.as_ref() {
             [] => None,
@@ -101,7 +112,7 @@ pub(crate) fn card(bytes: &[u8]) -> Result<Card, Malformed> {
     Ok(Card {
         display_name: card.display_name.map(model).transpose()?,
         aliases: card.aliases.into_iter().map(model).collect::<Result<_, _>>()?,
-        worker_type: card.worker_type.map(role).transpose()?,
+        worker_type: card.worker_type.map(role),
         needs: card.needs.into_iter().map(peers).collect::<Result<_, _>>()?,
         block_size: card.block_size,
         ranks: ranks(card.rank_start, card.rank_size)?,
@@ -133,9 +144,13 @@ pub(crate) fn card(bytes: &[u8]) -> Result<Card, Malformed> {
     })
 }
 
-pub(crate) fn publisher(bytes: &[u8]) -> Result<Publisher, Malformed> {
+pub(crate) fn publisher(bytes: &[u8]) -> Result<(PublisherPlace, Option<Publisher>), Malformed> {
     at_most(bytes.len(), MAX_PUBLISHER_BYTES, "publisher")?;
     let publisher = push::Publisher::decode(bytes).map_err(|_inner| Malformed::Bytes)?;
+    let (place, key) = publisher_key(publisher.key.ok_or(Malformed::Missing("publisher key"))?)?;
+    let Some(key) = key else {
+        return Ok((place, None));
+    };
     at_most(
         publisher.xpub_endpoints.len(),
         MAX_BROKER_ENDPOINTS,
@@ -153,8 +168,8 @@ pub(crate) fn publisher(bytes: &[u8]) -> Result<Publisher, Malformed> {
             endpoint: text(publisher.endpoint, MAX_ENDPOINT_BYTES, "endpoint")?.into(),
         }
     };
-    Ok(Publisher {
-        key: publisher_key(publisher.key.ok_or(Malformed::Missing("publisher key"))?)?,
+    let publisher = Publisher {
+        key,
         namespace: Namespace::new(name(publisher.namespace, "namespace")?),
         graph: Graph::new(name(publisher.graph, "graph")?),
         component: publisher
@@ -165,7 +180,8 @@ pub(crate) fn publisher(bytes: &[u8]) -> Result<Publisher, Malformed> {
         feeds: publisher
             .feeds
             .map(|feeds| (InstanceId::new(feeds.instance), Rank(feeds.rank))),
-    })
+    };
+    Ok((place, Some(publisher)))
 }
 
 pub(crate) fn worker_key(key: push::WorkerKey) -> Result<WorkerKey, Malformed> {
@@ -175,16 +191,19 @@ pub(crate) fn worker_key(key: push::WorkerKey) -> Result<WorkerKey, Malformed> {
     })
 }
 
-pub(crate) fn publisher_key(key: push::PublisherKey) -> Result<PublisherKey, Malformed> {
+/// Where a publisher is in the digest of a view, and its key unless it is of a topic that this version does not know.
+pub(crate) fn publisher_key(
+    key: push::PublisherKey,
+) -> Result<(PublisherPlace, Option<PublisherKey>), Malformed> {
     let topic = match push::Topic::try_from(key.topic) {
-        Ok(push::Topic::KvMetrics) => Topic::KvMetrics,
-        Ok(push::Topic::KvEvents) => Topic::KvEvents,
-        Ok(push::Topic::Unspecified) | Err(_) => return Err(Malformed::Value("topic")),
+        Ok(push::Topic::KvMetrics) => Some(Topic::KvMetrics),
+        Ok(push::Topic::KvEvents) => Some(Topic::KvEvents),
+        Ok(push::Topic::Unspecified) => return Err(Malformed::Value("topic")),
+        Err(_) => None,
     };
-    Ok(PublisherKey {
-        topic,
-        id: PublisherId::new(key.id),
-    })
+    let id = PublisherId::new(key.id);
+    let place = PublisherPlace { topic: key.topic, id };
+    Ok((place, topic.map(|topic| PublisherKey { topic, id })))
 }
 
 fn generation(generation: Option<push::Generation>) -> Result<Generation, Malformed> {
@@ -200,33 +219,34 @@ fn generation(generation: Option<push::Generation>) -> Result<Generation, Malfor
     })
 }
 
-fn role(role: i32) -> Result<Role, Malformed> {
+fn role(role: i32) -> Role {
     match push::Role::try_from(role) {
-        Ok(push::Role::Prefill) => Ok(Role::Prefill),
-        Ok(push::Role::Decode) => Ok(Role::Decode),
-        Ok(push::Role::Aggregated) => Ok(Role::Aggregated),
-        Ok(push::Role::Encode) => Ok(Role::Encode),
-        Ok(push::Role::Unknown) => Ok(Role::Unknown),
-        Err(_) => Err(Malformed::Value("role")),
+        Ok(push::Role::Prefill) => Role::Prefill,
+        Ok(push::Role::Decode) => Role::Decode,
+        Ok(push::Role::Aggregated) => Role::Aggregated,
+        Ok(push::Role::Encode) => Role::Encode,
+        Ok(push::Role::Unknown) | Err(_) => Role::Unknown,
     }
 }
 
-fn served(served: push::ServedName) -> Result<ServedName, Malformed> {
+/// `None`: of a kind that this version does not know.
+fn served(served: push::ServedName) -> Result<Option<ServedName>, Malformed> {
     let kind = match push::NameKind::try_from(served.kind) {
         Ok(push::NameKind::Base) => NameKind::Base,
         Ok(push::NameKind::Alias) => NameKind::Alias,
         Ok(push::NameKind::Adapter) => NameKind::Adapter,
-        Ok(push::NameKind::Unspecified) | Err(_) => return Err(Malformed::Value("kind of name")),
+        Ok(push::NameKind::Unspecified) => return Err(Malformed::Value("kind of name")),
+        Err(_) => return Ok(None),
     };
-    Ok(ServedName {
+    Ok(Some(ServedName {
         name: model(served.name)?,
         kind,
-    })
+    }))
 }
 
 fn peers(peers: push::Peers) -> Result<Vec<Role>, Malformed> {
     at_most(peers.all.len(), MAX_NEEDS, "needs")?;
-    peers.all.into_iter().map(role).collect()
+    Ok(peers.all.into_iter().map(role).collect())
 }
 
 fn ranks(start: u32, size: u32) -> Result<RankRange, Malformed> {

@@ -327,6 +327,27 @@ async fn an_update_that_cannot_be_used_changes_nothing_and_a_whole_view_is_asked
 }
 
 #[tokio::test]
+async fn a_whole_view_that_can_never_be_used_is_asked_for_ever_more_rarely() {
+    let (rig, tasks, registry) = (Rig::new(), Tasks::new(), Registry::new());
+    let mut one = rig.controller(1);
+    let _client = rig.client(&tasks, &registry, &[1]);
+    let mut one = next(&mut one).await;
+    one.hello().await;
+    one.welcome("one").await;
+    let mut asked = 0;
+    let answering = async {
+        loop {
+            one.follow().await;
+            asked += 1;
+            one.tell(Told::View(ViewUpdate::default())).await;
+        }
+    };
+    let _ = timeout(Duration::from_secs(2), answering).await;
+    assert!((2..15).contains(&asked), "{asked}");
+    tasks.drain(PATIENCE, std::future::pending()).await;
+}
+
+#[tokio::test]
 async fn a_view_that_is_announced_and_does_not_come_is_asked_for() {
     let (rig, tasks, registry) = (Rig::new(), Tasks::new(), Registry::new());
     let mut one = rig.controller(1);

@@ -21,6 +21,7 @@ impl Hub {
             self.behind = None;
             self.origins_told = false;
             self.assembler.interrupt();
+            self.asking.asked();
             self.ask(false);
             let name = chosen.and_then(|address| known.get(&address));
             match name {

@@ -103,7 +103,7 @@ impl Hub {
         } else {
             // An update is on its way, as a rule.
             let since = *self.behind.get_or_insert_with(Instant::now);
-            if since.elapsed() >= CATCH_UP {
+            if since.elapsed() >= CATCH_UP && self.asking.due().is_none() {
                 self.behind = None;
                 self.ask(true);
             }
@@ -144,9 +144,11 @@ impl Hub {
         if !self.wants_views() {
             return;
         }
+        let whole = part.base.is_none();
         match self.assembler.push(part, Timestamp::now()) {
             Ok(None) => {}
             Ok(Some(whole)) => {
+                self.asking.used();
                 self.out
                     .metrics
                     .update(if whole.full { Kind::Full } else { Kind::Delta });
@@ -173,7 +175,9 @@ impl Hub {
             }
             Err(error) => {
                 self.failed(&Error::View(error));
-                self.ask(true);
+                if self.asking.failed(whole, Instant::now()) {
+                    self.ask(true);
+                }
             }
         }
     }

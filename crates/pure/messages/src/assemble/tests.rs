@@ -4,8 +4,8 @@ use continuum_fleet::{
     Generation,
     ids::{Graph, InstanceId, ModelName, Namespace, PublisherId, Rank, WorkerKey},
     view::{
-        Artifacts, Capacity, Card, KvTransfer, KvTransferEnforcement, NameKind, Publisher, RankRange, Role,
-        ServedName, Topic, Transport,
+        Artifacts, Capacity, Card, KvTransfer, KvTransferEnforcement, NameKind, Publisher, PublisherKey,
+        RankRange, Role, ServedName, Topic, Transport,
     },
 };
 use proptest::prelude::*;
@@ -388,6 +388,60 @@ fn what_is_not_a_view_is_refused_and_the_rest_of_it_passed_over() {
         let whole = push_all(&mut router, good.full()).unwrap().unwrap();
         assert_eq!(whole.view, good.view, "the next whole view is taken");
     }
+}
+
+/// A newer controller may know more roles, topics and kinds of names. What is of them is not used, and the rest is.
+#[test]
+fn words_that_this_version_does_not_know_cost_no_view() {
+    use prost::Message as _;
+    const NEWER: i32 = 77;
+    let known = published(fleet(4, 1));
+    let mut parts: Vec<_> = known.full().collect();
+    let [part] = parts.as_mut_slice() else {
+        panic!("one part");
+    };
+    let mut new = push::Worker::decode(part.workers[0].as_ref()).unwrap();
+    new.role = NEWER;
+    new.names[1].kind = NEWER;
+    part.workers[0] = new.encode_to_vec().into();
+    let mut stranger = push::Publisher::decode(part.publishers[0].as_ref()).unwrap();
+    stranger.key.as_mut().unwrap().topic = NEWER;
+    // Last, as the newer controller has it; it sends whatever it likes there.
+    stranger.endpoint = String::new();
+    part.publishers.push(stranger.encode_to_vec().into());
+    let name = |workers: &[Bytes], publishers: &[Bytes]| {
+        let digests = |all: &[Bytes]| all.iter().map(|bytes| Digest::of(bytes)).collect::<Vec<_>>();
+        let digest = root(
+            digests(workers).iter(),
+            digests(publishers).iter(),
+            Capped::default(),
+        );
+        ViewId { digest, ..known.id }
+    };
+    let id = name(&part.workers, &part.publishers);
+    part.view = Some(id.into());
+    let (workers, publishers) = (part.workers.clone(), part.publishers.clone());
+    let mut router = Assembler::new();
+    let whole = push_all(&mut router, parts).unwrap().unwrap();
+    assert_eq!((whole.view.workers.len(), whole.view.publishers.len()), (4, 4));
+    let (_, changed) = whole
+        .view
+        .workers
+        .iter()
+        .find(|(_, worker)| worker.role == Role::Unknown)
+        .unwrap();
+    let names: Vec<_> = changed.names.iter().map(|name| name.name.as_str()).collect();
+    assert_eq!(names, ["base", "l"]);
+    // And such a publisher goes again.
+    let without = name(&workers, &publishers[..4]);
+    let gone = push::ViewUpdate {
+        view: Some(without.into()),
+        base: Some(id.into()),
+        last: true,
+        removed_publishers: vec![stranger.key.unwrap()],
+        ..push::ViewUpdate::default()
+    };
+    assert_eq!(push_all(&mut router, [gone]).unwrap().unwrap().id, without);
 }
 
 #[test]
