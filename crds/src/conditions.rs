@@ -202,7 +202,7 @@ reasons! {
     ConfigNotInForce of Degraded, "True": "Routers run with an older config, since the present one was rejected";
         "See `Accepted`".
     RecordsRefused of Degraded, "True": "Records of the fleet are not used, or not as they are now: malformed, contradictory, claimed twice, of an unknown pod, or beyond a cap";
-        "Mend the resource that the log of who reads the fleet names (the operator, or the routers with `fleetView: Local`); for a cap, raise it under `dynamo.discovery.limits`".
+        "Mend the resource that the log of who reads the fleet names (the operator, or the routers with `fleetView: Local`). For a cap: where the operator reads the fleet, its caps are fixed and `dynamo.discovery.limits` is not used: remove what is too much, or set `spec.router.fleetView: Local` and raise the limit there; where routers read it, raise the limit there".
     NoModels of Degraded, "True": "The fleet is synced and serves no model: requests are answered with 404 or 503";
         "Check that workers run, are ready, and register in the configured Dynamo namespaces".
     ModelsWithoutPair of Degraded, "True": "A model has prefill workers or decode workers, but not both";
