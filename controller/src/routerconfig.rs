@@ -93,12 +93,15 @@ pub fn selector(router_config: &str) -> BTreeMap<String, String> {
 #[must_use]
 pub fn labels(router_config: &str) -> BTreeMap<String, String> {
     let mut labels = selector(router_config);
-    labels.insert("app.kubernetes.io/managed-by".to_owned(), MANAGER.to_owned());
+    labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
     labels
 }
 
 /// The field manager of everything that the operator applies, and the value of the label `managed-by`.
 pub const MANAGER: &str = "continuum-controller";
+
+/// The label of everything that the operator makes.
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// On children outside the RouterConfig's namespace, where no owner reference can be: the owner's namespace.
 pub const OWNER_NAMESPACE: &str = "router.continuum.dev/owner-namespace";

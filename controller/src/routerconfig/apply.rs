@@ -14,9 +14,9 @@ use std::{
 use continuum_crds::{RouterConfig, conditions::Reason};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{
-    Api, Client, ResourceExt as _,
+    Api, Client, Resource, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
-    core::{ApiResource, DynamicObject},
+    core::{ApiResource, DynamicObject, PartialObjectMeta},
 };
 use serde_json::json;
 use tokio::sync::watch;
@@ -27,11 +27,11 @@ pub(crate) use self::{
     rollout::rollout_of,
 };
 use super::{
-    MANAGER, OWNER_NAMESPACE, OWNER_UID,
+    MANAGED_BY, MANAGER, OWNER_NAMESPACE, OWNER_UID,
     build::{Child, kinds, pod_monitor, template},
     child_name,
-    limits::MAX_ELSEWHERE,
-    live::{self, Live, Settled},
+    limits::{MAX_ELSEWHERE, PAGE},
+    live::{self, Live, Look, Settled},
 };
 use crate::{
     cli::Namespaces,
@@ -97,8 +97,8 @@ struct Account {
 
 impl Known {
     /// What a watch shows may be older than what a write was answered.
-    fn note_account(&mut self, live: &DynamicObject) {
-        let version = live::version(live);
+    fn note_account(&mut self, live: &Look) {
+        let version = live.version();
         if let Some(uid) = live.uid()
             && self.account.as_ref().is_none_or(|seen| seen.version < version)
         {
@@ -129,7 +129,7 @@ impl Applier<'_> {
                 (_, None) => self.one(child, known).await,
             };
             match done {
-                Ok(Some(live)) if kind == DEPLOYMENT => rollout = Some(rollout_of(&live)),
+                Ok(Some(live)) if kind == DEPLOYMENT => rollout = Some(live.rollout.clone()),
                 Ok(Some(live)) if kind == SERVICE_ACCOUNT => known.note_account(&live),
                 Ok(_) => {}
                 Err(failure) => {
@@ -156,7 +156,7 @@ impl Applier<'_> {
             && !strange.is_empty()
             && let Ok(Some(there)) = self.own(&ApiResource::erase::<Deployment>(&())).await
         {
-            rollout = Some(rollout_of(&there));
+            rollout = Some(there.rollout.clone());
         }
         let wanted: BTreeSet<&str> = children
             .iter()
@@ -240,7 +240,7 @@ impl Applier<'_> {
         keep: Option<&str>,
     ) -> Result<(), Failure> {
         let selector = format!(
-            "app.kubernetes.io/managed-by={MANAGER},{OWNER_UID}={}",
+            "{MANAGED_BY}={MANAGER},{OWNER_UID}={}",
             self.object.metadata.uid.as_deref().unwrap_or_default()
         );
         let params = ListParams::default().labels(&selector);
@@ -284,33 +284,56 @@ impl Applier<'_> {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, kind),
             None => Api::all_with(self.client.clone(), kind),
         };
-        for left in api.list(params).await? {
+        // By pages, and without what is in them: anybody may have written them.
+        let mut params = params.clone().limit(PAGE);
+        loop {
+            let page = api.list_metadata(&params).await?;
+            self.leave_page(kind, &page.items, keep).await?;
+            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+            if params.continue_token.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn leave_page(
+        &self,
+        kind: &ApiResource,
+        page: &[PartialObjectMeta<DynamicObject>],
+        keep: Option<&str>,
+    ) -> Result<(), kube::Error> {
+        for left in page {
             let namespace = left.namespace().unwrap_or_default();
             // The answer is looked at, and not only asked for: nothing of others is deleted.
-            if !self.is_ours(&left, true) || keep == Some(namespace.as_str()) {
+            if !self.is_ours(left, true) || keep == Some(namespace.as_str()) {
                 continue;
             }
             let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace, kind);
-            self.writing(delete(&api, &left)).await.transpose()?;
+            self.writing(delete(&api, left)).await.transpose()?;
         }
         Ok(())
     }
 
     /// A child in the RouterConfig's namespace as it is, if it is there and belongs to it.
-    pub(crate) async fn own(&self, kind: &ApiResource) -> Result<Option<Arc<DynamicObject>>, Failure> {
+    pub(crate) async fn own(&self, kind: &ApiResource) -> Result<Option<Arc<Look>>, Failure> {
         let name = child_name(self.name());
         let there = self.live.fetch(self.client, kind, self.namespace(), &name).await;
+        let there = there.map_err(|error| failure(&kind.kind, self.namespace(), &name, &error))?;
+        Ok(there.filter(|there| self.is_ours(&**there, false)))
+    }
+
+    /// The same with everything in it, which costs a request.
+    pub(crate) async fn whole(&self, kind: &ApiResource) -> Result<Option<DynamicObject>, Failure> {
+        let name = child_name(self.name());
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), self.namespace(), kind);
+        let there = api.get_opt(&name).await;
         let there = there.map_err(|error| failure(&kind.kind, self.namespace(), &name, &error))?;
         Ok(there.filter(|there| self.is_ours(there, false)))
     }
 
     /// The Deployment, with the account that its pods are to be of in the template: where that is another one, they are
     /// replaced. It was applied before.
-    async fn deployment(
-        &self,
-        child: &Child,
-        known: &mut Known,
-    ) -> Result<Option<Arc<DynamicObject>>, Failure> {
+    async fn deployment(&self, child: &Child, known: &mut Known) -> Result<Option<Arc<Look>>, Failure> {
         let mut child = child.clone();
         if let Some(account) = &known.account {
             template::put_account(&mut child.object.data, account.uid.clone());
@@ -318,7 +341,7 @@ impl Applier<'_> {
         self.one(&child, known).await
     }
 
-    async fn one(&self, child: &Child, known: &mut Known) -> Result<Option<Arc<DynamicObject>>, Failure> {
+    async fn one(&self, child: &Child, known: &mut Known) -> Result<Option<Arc<Look>>, Failure> {
         let kind = &child.resource.kind;
         let name = child.object.name_any();
         let namespace = child.object.namespace().unwrap_or_default();
@@ -330,7 +353,7 @@ impl Applier<'_> {
             .map_err(|error| failed(&error))?;
         let wanted = live::wanted(&child.object);
         if let Some(there) = there {
-            if !self.is_ours(&there, child.foreign) {
+            if !self.is_ours(&*there, child.foreign) {
                 return Err(Failure {
                     reason: Reason::OwnedByOther,
                     message: format!("{kind} {namespace}/{name} exists and belongs to something else"),
@@ -351,7 +374,7 @@ impl Applier<'_> {
         let Some(live) = self.writing(write).await else {
             return Ok(None);
         };
-        let live = live.map_err(|error| failed(&error))?;
+        let live = Look::of(&live.map_err(|error| failed(&error))?);
         known.settled.insert(kind.clone(), Settled::of(wanted, &live));
         Ok(Some(Arc::new(live)))
     }
@@ -368,7 +391,7 @@ impl Applier<'_> {
         };
         match there {
             Some(there) => self
-                .writing(delete(&api, &there))
+                .writing(delete(&api, &*there))
                 .await
                 .transpose()
                 .map(drop)
@@ -389,11 +412,11 @@ impl Applier<'_> {
         done
     }
 
-    fn is_ours(&self, there: &DynamicObject, foreign: bool) -> bool {
+    fn is_ours(&self, there: &impl Resource, foreign: bool) -> bool {
         if foreign {
             let labels = there.labels();
             let is = |key: &str, value: &str| labels.get(key).is_some_and(|found| found == value);
-            return is("app.kubernetes.io/managed-by", MANAGER)
+            return is(MANAGED_BY, MANAGER)
                 && is("app.kubernetes.io/instance", self.name())
                 && is(OWNER_NAMESPACE, self.namespace())
                 && is(OWNER_UID, self.object.metadata.uid.as_deref().unwrap_or_default());
@@ -443,9 +466,9 @@ fn withheld(child: &Child, strange: &[(&str, Reason)]) -> Option<Failure> {
     })
 }
 
-async fn delete(api: &Api<DynamicObject>, there: &DynamicObject) -> Result<(), kube::Error> {
+async fn delete(api: &Api<DynamicObject>, there: &impl Resource) -> Result<(), kube::Error> {
     let params = DeleteParams::background().preconditions(Preconditions {
-        uid: there.metadata.uid.clone(),
+        uid: there.meta().uid.clone(),
         resource_version: None,
     });
     match api.delete(&there.name_any(), &params).await {

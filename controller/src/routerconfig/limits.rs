@@ -65,8 +65,12 @@ pub(crate) const MAX_ELSEWHERE: usize = 64;
 /// and the certificates need some of it. Beyond that the spec is not kept.
 pub(crate) const MAX_KEPT_BYTES: usize = 900 << 10;
 
-/// Between two looks whether routers have taken over a configuration that a starting pod is not given before.
+/// The first wait between two looks whether routers have taken over a configuration that a starting pod is not given
+/// before (1 s); the next ones are as long as it has lasted, so that they double.
 pub(crate) const PROOF_LOOK: Duration = Duration::from_secs(1);
+
+/// The longest such wait (30 s): what routers refuse stays so until somebody mends it.
+pub(crate) const PROOF_LOOK_MOST: Duration = Duration::from_secs(30);
 
 /// Between two looks whether a router has run what starting pods are given already (5 s): it matters at the next change.
 pub(crate) const PROVEN_LOOK: Duration = Duration::from_secs(5);
@@ -74,3 +78,17 @@ pub(crate) const PROVEN_LOOK: Duration = Duration::from_secs(5);
 /// Without any session for this long, nobody can tell whether a configuration works, and the ConfigMap is the only way to
 /// routers: longer than they take to come back to a new leader.
 pub(crate) const SILENCE: Duration = Duration::from_secs(30);
+
+/// Objects in one answer to a list. Each may be of several MiB as JSON text, and a tenant may fill a page of each kind:
+/// with [`LISTS`] that are read at once, a fifth of the memory that the chart gives.
+pub(crate) const PAGE: u32 = 8;
+
+/// Lists of children that are read at once, of all kinds and namespaces.
+pub(crate) const LISTS: usize = 2;
+
+/// Longest text that is kept of an owner reference (253), which the API server does not bound: no name of an object is
+/// longer.
+pub(crate) const MAX_NAME_BYTES: usize = 253;
+
+/// Longest text that is kept of an annotation that the operator wrote (63): its own are hashes.
+pub(crate) const MAX_LABEL_BYTES: usize = 63;

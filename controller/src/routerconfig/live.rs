@@ -1,14 +1,17 @@
 //! The children as the watches have them, so that looking at one costs the API server nothing.
 
+mod look;
+
 use std::sync::Arc;
 
 use futures::FutureExt as _;
 use kube::{
-    Api, Client, ResourceExt as _,
+    Api, Client,
     core::{ApiResource, DynamicObject},
     runtime::reflector::{ObjectRef, Store},
 };
-use serde_json::json;
+
+pub(crate) use self::look::{Look, kept, wanted};
 
 /// What the watches of children have seen.
 #[derive(Default)]
@@ -20,7 +23,7 @@ pub(crate) struct Live {
 struct Kept {
     namespace: Option<String>,
     kind: String,
-    store: Store<DynamicObject>,
+    store: Store<Look>,
 }
 
 /// A child as it was right after it had been applied.
@@ -38,7 +41,7 @@ pub(crate) struct Settled {
 pub(crate) type Digest = [u8; 32];
 
 impl Live {
-    pub(crate) fn add(&mut self, namespace: Option<&str>, kind: &ApiResource, store: Store<DynamicObject>) {
+    pub(crate) fn add(&mut self, namespace: Option<&str>, kind: &ApiResource, store: Store<Look>) {
         self.kept.push(Kept {
             namespace: namespace.map(str::to_owned),
             kind: kind.kind.clone(),
@@ -54,7 +57,7 @@ impl Live {
         kind: &ApiResource,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<Arc<DynamicObject>>, kube::Error> {
+    ) -> Result<Option<Arc<Look>>, kube::Error> {
         let reference = ObjectRef::new_with(name, kind.clone()).within(namespace);
         let known = self
             .kept
@@ -73,58 +76,30 @@ impl Live {
             return Ok(known);
         }
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, kind);
-        Ok(api.get_opt(name).await?.map(Arc::new))
+        Ok(api.get_opt(name).await?.map(|there| Arc::new(Look::of(&there))))
     }
 }
 
 impl Settled {
-    pub(crate) fn of(wanted: Digest, live: &DynamicObject) -> Self {
+    pub(crate) fn of(wanted: Digest, live: &Look) -> Self {
         Self {
             wanted,
-            live: content(live),
-            version: version(live),
+            live: live.content,
+            version: live.version(),
         }
     }
 
     /// Whether applying `wanted` once more would change nothing of the child as it is seen `there`.
-    pub(crate) fn holds(&self, wanted: Digest, there: &DynamicObject) -> bool {
+    pub(crate) fn holds(&self, wanted: Digest, there: &Look) -> bool {
         // A watch that has not heard of our own write yet shows something older.
-        self.wanted == wanted && (version(there) < self.version || content(there) == self.live)
+        self.wanted == wanted && (there.version() < self.version || there.content == self.live)
     }
-}
-
-/// A hash of everything that is wanted.
-pub(crate) fn wanted(object: &DynamicObject) -> Digest {
-    digest(&json!([object.metadata, object.data]))
-}
-
-/// A hash of what somebody may have changed: all but the status and what the API server keeps for itself.
-fn content(object: &DynamicObject) -> Digest {
-    let mut metadata = object.metadata.clone();
-    metadata.managed_fields = None;
-    metadata.resource_version = None;
-    metadata.generation = None;
-    let mut data = object.data.clone();
-    if let Some(fields) = data.as_object_mut() {
-        fields.remove("status");
-    }
-    digest(&json!([metadata, data]))
-}
-
-/// What of two looks at one object is the later.
-pub(crate) fn version(object: &DynamicObject) -> u64 {
-    object
-        .resource_version()
-        .and_then(|version| version.parse().ok())
-        .unwrap_or_default()
-}
-
-fn digest(value: &serde_json::Value) -> Digest {
-    *blake3::hash(value.to_string().as_bytes()).as_bytes()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn deployment(version: u64, replicas: u32, ready: u32) -> DynamicObject {
@@ -138,17 +113,21 @@ mod tests {
         .unwrap()
     }
 
+    fn look(version: u64, replicas: u32, ready: u32) -> Look {
+        Look::of(&deployment(version, replicas, ready))
+    }
+
     #[test]
     fn a_child_is_applied_again_when_something_other_than_its_status_moves() {
         let want = wanted(&deployment(0, 2, 0));
-        let settled = Settled::of(want, &deployment(10, 2, 0));
-        assert!(settled.holds(want, &deployment(10, 2, 0)));
-        assert!(settled.holds(want, &deployment(12, 2, 2)), "a status");
-        assert!(!settled.holds(want, &deployment(12, 3, 2)), "an edit");
+        let settled = Settled::of(want, &look(10, 2, 0));
+        assert!(settled.holds(want, &look(10, 2, 0)));
+        assert!(settled.holds(want, &look(12, 2, 2)), "a status");
+        assert!(!settled.holds(want, &look(12, 3, 2)), "an edit");
         assert!(
-            settled.holds(want, &deployment(9, 1, 0)),
+            settled.holds(want, &look(9, 1, 0)),
             "what we overwrote, seen late"
         );
-        assert!(!settled.holds(wanted(&deployment(0, 3, 0)), &deployment(10, 2, 0)));
+        assert!(!settled.holds(wanted(&deployment(0, 3, 0)), &look(10, 2, 0)));
     }
 }

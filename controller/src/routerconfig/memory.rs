@@ -40,6 +40,8 @@ pub(crate) struct Entry {
     pub(crate) known: Known,
     /// What a router pod starts with, if there is anything; `None` until that was looked up.
     pub(crate) start: Option<Option<Start>>,
+    /// Since when what is in force has not been what a router pod starts with.
+    pub(crate) unproven: Option<Instant>,
     /// Since when no router has a session.
     pub(crate) silent: Option<Instant>,
     /// The fleet's namespace, if it is another one, beside which no other has anything of it left.
@@ -71,6 +73,7 @@ impl Entry {
             foreign_service: false,
             known: Known::default(),
             start: None,
+            unproven: None,
             silent: None,
             tidy: None,
             failures: 0,
@@ -79,10 +82,18 @@ impl Entry {
         }
     }
 
+    /// Whether the verdict is of this spec. It is made of nothing else that moves: names stay, and so does what the
+    /// operator was started with.
+    pub(crate) fn judged(&self, object: &RouterConfig) -> bool {
+        let (before, now) = (&self.object.metadata, &object.metadata);
+        now.generation.is_some() && before.uid == now.uid && before.generation == now.generation
+    }
+
     /// Whoever leads may change what this replica knew when it led.
     pub(crate) fn leads_no_more(&mut self) {
         self.known = Known::default();
         self.start = None;
+        self.unproven = None;
         self.tidy = None;
         self.applied = Applied::Pending;
         self.pending = None;

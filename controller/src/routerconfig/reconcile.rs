@@ -10,7 +10,7 @@ mod watches;
 
 use std::{sync::Arc, time::Duration};
 
-use continuum_crds::RouterConfig;
+use continuum_crds::{RouterConfig, conditions::Reason};
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -30,14 +30,14 @@ use tokio_util::sync::CancellationToken;
 use self::{apis::PodMonitors, first::First, turns::Turns, watches::Watches};
 pub use super::metrics::Metrics;
 use super::{
-    MANAGER, Settings,
+    MANAGER, Rejected, Settings,
     apply::reason_of,
     child_name,
     limits::{RESYNC, RETRY_FIRST, RETRY_LEAVE, RETRY_MOST},
     live::Live,
     memory::{Absent, Entry, InForce, Memory},
     restore,
-    validate::validate,
+    validate::{Accepted, validate},
 };
 use crate::{
     certs::{Serving, Trouble},
@@ -214,12 +214,21 @@ impl Reconciler {
         let before = before.filter(same_object);
         let settings = &self.context.settings;
         let older = before.as_ref().and_then(|entry| entry.in_force.clone());
-        let (verdict, in_force) = match validate(object, settings) {
-            Ok(accepted) => {
-                let warnings = accepted.warnings.clone();
-                let in_force = InForce::of(Arc::clone(object), accepted);
-                (Verdict::Accepted { warnings }, Ok(in_force))
+        let known = before.as_ref().filter(|entry| entry.judged(object));
+        let known = known.map(|entry| entry.verdict.clone());
+        let found = match (known, &older) {
+            (Some(Verdict::Accepted { warnings }), Some(in_force)) => Ok((warnings, in_force.clone())),
+            (Some(Verdict::Rejected { reason, message, .. }), _) => Err(Rejected { reason, message }),
+            (Some(Verdict::Accepted { .. }) | None, _) => {
+                let accepted = self.validated(object, settings).await;
+                accepted.map(|accepted| {
+                    let warnings = accepted.warnings.clone();
+                    (warnings, InForce::of(Arc::clone(object), accepted))
+                })
             }
+        };
+        let (verdict, in_force) = match found {
+            Ok((warnings, in_force)) => (Verdict::Accepted { warnings }, Ok(in_force)),
             Err(rejected) => {
                 let older = match older {
                     Some(older) => Ok(older),
@@ -271,6 +280,7 @@ impl Reconciler {
                         Applied::Pending
                     },
                     pending: before.pending.filter(|_| same_spec),
+                    unproven: before.unproven.filter(|_| same_spec),
                     rollout: before.rollout.map(|rollout| Rollout {
                         observed: rollout.observed && same_spec,
                         ..rollout
@@ -282,6 +292,15 @@ impl Reconciler {
         };
         self.memory.keep(key, entry.clone());
         entry
+    }
+
+    /// Judged where it holds nobody up: it takes a while for large ones, and the sessions of routers are heard on the
+    /// threads of the runtime.
+    async fn validated(&self, object: &Arc<RouterConfig>, settings: &Settings) -> Result<Accepted, Rejected> {
+        let (judged, with) = (Arc::clone(object), settings.clone());
+        let judging = tokio::task::spawn_blocking(move || validate(&judged, &with));
+        // It is not begun while the runtime ends.
+        judging.await.unwrap_or_else(|_ending| validate(object, settings))
     }
 
     async fn forget(&self, key: &Key) {
@@ -307,7 +326,14 @@ impl Reconciler {
             owners.any(|owner| Some(owner.uid.as_str()) == uid)
         };
         let map = map.filter(ours).ok_or(Absent::NotAccepted)?;
-        restore::in_force(object, &map.data.unwrap_or_default(), settings)
+        let (now, data, with) = (object.clone(), map.data.unwrap_or_default(), settings.clone());
+        let reading = tokio::task::spawn_blocking(move || restore::in_force(&now, &data, &with));
+        reading.await.unwrap_or_else(|ending| {
+            Err(Absent::NotAsked {
+                reason: Reason::ApiUnavailable,
+                message: ending.to_string(),
+            })
+        })
     }
 
     fn bundle(&self) -> Option<String> {

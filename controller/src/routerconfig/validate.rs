@@ -6,6 +6,7 @@ use continuum_config::{
     plan::{Class, class_of},
 };
 use continuum_crds::{FleetView, RouterConfig, conditions::Reason};
+use continuum_messages::limits::MAX_CONFIG_BYTES;
 use serde_json::{Map, Value};
 
 use super::{
@@ -153,6 +154,16 @@ pub fn validate(object: &RouterConfig, settings: &Settings) -> Result<Accepted, 
     };
     let uid = object.metadata.uid.clone().unwrap_or_default();
     let text = render::render(document, view, (&uid, generation), settings);
+    if text.len() > MAX_CONFIG_BYTES {
+        return Err(Rejected {
+            reason: Reason::InvalidConfig,
+            message: format!(
+                "spec.config: as the text that routers are sent it has {} bytes, and {MAX_CONFIG_BYTES} are the most; shorten it, \
+                 or split its backends up among several RouterConfigs",
+                text.len(),
+            ),
+        });
+    }
     let rendered = check_unexpanded(&text, Build::FULL).map_err(invalid)?;
     if opaque.iter().any(|path| path == "server.graceful_period") {
         warnings.push(

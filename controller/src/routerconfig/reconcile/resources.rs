@@ -23,10 +23,10 @@ use super::Reconciler;
 use crate::{
     push::Key,
     routerconfig::{
-        apply::{Applier, Failure, reason_of, rollout_of},
-        build::{self, Files, template::PROCESS_CONFIG},
+        apply::{Applier, Failure, reason_of},
+        build::{self, Files},
         kept::{self, Moment, SPEC_KEY, Start, UNPROVEN},
-        limits::{PROOF_LOOK, PROVEN_LOOK, RESYNC, RETRY_LEAVE, SILENCE},
+        limits::{PROOF_LOOK, PROOF_LOOK_MOST, PROVEN_LOOK, RESYNC, RETRY_LEAVE, SILENCE},
         memory::{Absent, Entry, InForce},
         render::CONFIG_KEY,
         restore,
@@ -95,8 +95,12 @@ impl Reconciler {
             entry.pending = None;
         }
         let pods = entry.rollout.as_ref().is_some_and(|rollout| rollout.replicas > 0);
+        if start.text == config.text {
+            entry.unproven = None;
+        }
         let wait = if start.text != config.text {
-            PROOF_LOOK
+            let since = *entry.unproven.get_or_insert_with(Instant::now);
+            since.elapsed().clamp(PROOF_LOOK, PROOF_LOOK_MOST)
         } else if pods && !start.proven {
             PROVEN_LOOK
         } else {
@@ -147,8 +151,8 @@ impl Reconciler {
         config: &InForce,
         bundle: &str,
     ) -> Result<Applied, Failure> {
-        let there = applier.own(&ApiResource::erase::<ConfigMap>(&())).await?;
-        let proven = there.as_deref().is_none_or(is_proven);
+        let there = applier.whole(&ApiResource::erase::<ConfigMap>(&())).await?;
+        let proven = there.as_ref().is_none_or(is_proven);
         let kept = there.and_then(|map| kept::strings(&map.data).remove(SPEC_KEY));
         let files = Files {
             config: &config.text,
@@ -158,7 +162,7 @@ impl Reconciler {
         let map = build::config_map(applier.object, files, kept);
         applier.keep(&map, &mut entry.known).await?;
         let deployment = applier.own(&ApiResource::erase::<Deployment>(&())).await?;
-        entry.rollout = deployment.as_deref().map(rollout_of);
+        entry.rollout = deployment.map(|there| there.rollout.clone());
         if applier.lost() {
             return Ok(Applied::Pending);
         }
@@ -178,7 +182,7 @@ impl Reconciler {
         entry: &mut Entry,
         bundle: &str,
     ) -> Result<(), Failure> {
-        let there = applier.own(&ApiResource::erase::<ConfigMap>(&())).await?;
+        let there = applier.whole(&ApiResource::erase::<ConfigMap>(&())).await?;
         let Some(there) = there.filter(|_| !bundle.is_empty()) else {
             return Ok(());
         };
@@ -281,7 +285,7 @@ impl Reconciler {
         let before = match entry.start.clone() {
             Some(start) => start,
             None => {
-                let map = applier.own(&ApiResource::erase::<ConfigMap>(&())).await?;
+                let map = applier.whole(&ApiResource::erase::<ConfigMap>(&())).await?;
                 map.and_then(|map| {
                     let text = kept::strings(&map.data).remove(CONFIG_KEY);
                     // What is no configuration of the operator is nobody's proof.
@@ -301,9 +305,7 @@ impl Reconciler {
             entry.silent = None;
             None
         };
-        let pods = deployment
-            .as_deref()
-            .map_or(0, |there| rollout_of(there).replicas);
+        let pods = deployment.as_deref().map_or(0, |there| there.rollout.replicas);
         let runs = |text: &str| {
             let digest = Digest::of(text.as_bytes());
             sessions.iter().any(|session| {
@@ -318,7 +320,7 @@ impl Reconciler {
             before_in_force: before.as_ref().is_some_and(|before| runs(&before.text)),
             new_process: deployment
                 .as_deref()
-                .is_none_or(|there| process_of(there) != accepted.process_hash()),
+                .is_none_or(|there| there.process.as_deref() != accepted.process_hash()),
             nobody: silent.is_some_and(|since| pods == 0 || since.elapsed() >= SILENCE),
         };
         Ok(kept::start(&config.text, before.as_ref(), moment))
@@ -338,12 +340,6 @@ impl Reconciler {
 /// Whether a router has run what is in the ConfigMap, as far as it says.
 fn is_proven(map: &DynamicObject) -> bool {
     !map.annotations().contains_key(UNPROVEN)
-}
-
-/// What a Deployment's pods were started for.
-fn process_of(deployment: &DynamicObject) -> Option<&str> {
-    let annotations = deployment.data.pointer("/spec/template/metadata/annotations")?;
-    annotations.get(PROCESS_CONFIG)?.as_str()
 }
 
 impl From<Failure> for Applied {

@@ -17,8 +17,8 @@ use futures::{
     stream::BoxStream,
 };
 use kube::{
-    Api, ResourceExt as _,
-    core::{ApiResource, DynamicObject},
+    Api,
+    core::ApiResource,
     runtime::{
         WatchStreamExt as _,
         controller::{self, Action, Controller},
@@ -26,7 +26,7 @@ use kube::{
         watcher,
     },
 };
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 
@@ -39,10 +39,10 @@ use crate::{
     cli::Namespaces,
     push::Key,
     routerconfig::{
-        MANAGER,
+        MANAGED_BY, MANAGER,
         build::{kinds, pod_monitor},
-        limits::{CONCURRENCY, DEBOUNCE},
-        live::Live,
+        limits::{CONCURRENCY, DEBOUNCE, LISTS, PAGE},
+        live::{self, Live, Look},
         memory::Memory,
         metrics::Watched,
     },
@@ -54,28 +54,32 @@ pub(super) struct Watches {
     store: Store<RouterConfig>,
     refused: watch::Receiver<bool>,
     namespace: Option<String>,
-    children: Vec<(
-        ApiResource,
-        BoxStream<'static, Result<DynamicObject, watcher::Error>>,
-    )>,
+    children: Vec<(ApiResource, BoxStream<'static, Result<Look, watcher::Error>>)>,
 }
 
 impl Watches {
     /// The watches of every served namespace, and what those of children will have seen.
     pub(super) fn of(context: &Context, memory: &Arc<Memory>) -> (Vec<Self>, Live) {
         let mut live = Live::default();
+        let lists = Arc::new(Semaphore::new(LISTS));
         let namespaces: Vec<Option<&str>> = match &context.served {
             Namespaces::All => vec![None],
             Namespaces::Some(names) => names.iter().map(|name| Some(name.as_str())).collect(),
         };
         let watches = namespaces
             .into_iter()
-            .map(|namespace| Self::new(context, namespace, memory, &mut live))
+            .map(|namespace| Self::new(context, namespace, memory, &lists, &mut live))
             .collect();
         (watches, live)
     }
 
-    fn new(context: &Context, namespace: Option<&str>, memory: &Arc<Memory>, live: &mut Live) -> Self {
+    fn new(
+        context: &Context,
+        namespace: Option<&str>,
+        memory: &Arc<Memory>,
+        lists: &Arc<Semaphore>,
+        live: &mut Live,
+    ) -> Self {
         let Context { client, metrics, .. } = context;
         let (store, writer) = reflector::store();
         let api: Api<Guarded> = match namespace {
@@ -87,7 +91,7 @@ impl Watches {
         let mut filter = Filter::new(store.clone(), metrics.clone());
         let objects = Patience::new(Watched::RouterConfigs, namespace, metrics)
             .telling(told)
-            .of(watcher(api, watcher::Config::default()))
+            .of(watcher(api, watcher::Config::default().page_size(PAGE)))
             .filter_map(move |event| ready(filter.take(event)))
             .map(Ok)
             .reflect(writer)
@@ -96,22 +100,25 @@ impl Watches {
             // Our own statuses come back here, and are no reason to look again.
             .predicate_filter(but_for_the_status, Default::default())
             .boxed();
-        let ours = watcher::Config::default().labels(&format!("app.kubernetes.io/managed-by={MANAGER}"));
+        let ours = watcher::Config::default()
+            .labels(&format!("{MANAGED_BY}={MANAGER}"))
+            .page_size(PAGE);
         let children = kinds()
             .into_iter()
             // Their API may be missing.
             .filter(|kind| *kind != pod_monitor())
             .map(|kind| {
-                let api: Api<DynamicObject> = match namespace {
+                let api: Api<Look> = match namespace {
                     Some(namespace) => Api::namespaced_with(client.clone(), namespace, &kind),
                     None => Api::all_with(client.clone(), &kind),
                 };
                 let writer = Writer::new(kind.clone());
                 live.add(namespace, &kind, writer.as_reader());
                 let stream = Patience::new(Watched::Children, namespace, metrics)
+                    .listing(Arc::clone(lists))
                     .of(watcher(api, ours.clone()))
+                    .filter_map(|event| ready(live::kept(event)))
                     .map(Ok)
-                    .modify(|child| child.managed_fields_mut().clear())
                     .reflect(writer)
                     .touched_objects()
                     .boxed();

@@ -363,3 +363,21 @@ fn an_operator_at_another_address_replaces_pods() {
     let elsewhere = validate(&object, &elsewhere).unwrap();
     assert_ne!(here.process_hash(), elsewhere.process_hash());
 }
+
+#[test]
+fn what_is_too_long_for_one_message_is_rejected_with_its_size() {
+    let of = |length: usize| {
+        let mut config = fleet_of(json!({ "source": "kubernetes" }));
+        config["backends"][0]["api_key"] = json!("x".repeat(length));
+        judge(config, json!({}))
+    };
+    let rest = of(1).unwrap().text.len() - 1;
+    let most = of(MAX_CONFIG_BYTES - rest).unwrap();
+    assert_eq!(most.text.len(), MAX_CONFIG_BYTES);
+    let rejected = of(MAX_CONFIG_BYTES - rest + 1).unwrap_err();
+    assert_eq!(rejected.reason, Reason::InvalidConfig);
+    assert!(
+        rejected.message.contains("524289 bytes") && rejected.message.contains("shorten"),
+        "{rejected}"
+    );
+}

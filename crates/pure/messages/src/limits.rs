@@ -18,7 +18,8 @@ pub const MAX_FROM_CONTROLLER_BYTES: usize = 1024 * 1024;
 /// Largest message from a router, in bytes (64 KiB): a report with every pool and the text of a refused config.
 pub const MAX_FROM_ROUTER_BYTES: usize = 64 * 1024;
 
-/// Largest config text, in bytes (512 KiB): half of what a Kubernetes object may hold.
+/// Largest config text, in bytes (512 KiB): half of what a Kubernetes object may hold, and of what one message may be. A
+/// `RouterConfig` that makes a longer one is rejected.
 pub const MAX_CONFIG_BYTES: usize = 512 * 1024;
 
 /// Largest encoded worker, in bytes: every name at its longest, and its own.

@@ -1,12 +1,12 @@
 //! A watch that goes on whatever happens to it: after each failure it waits a little longer, alone, and says once what is
 //! the matter.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt as _, stream};
 use kube::runtime::watcher::{self, Event};
 use tokio::{
-    sync::watch,
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{Instant, sleep},
 };
 
@@ -24,6 +24,12 @@ pub(super) struct Patience {
     metrics: Metrics,
     /// Told when it is not allowed to look, or there is nothing to look at.
     refused: Option<watch::Sender<bool>>,
+    /// What a list takes one of, where not all may be read at once.
+    lists: Option<Arc<Semaphore>>,
+    /// Taken for the list that is being read.
+    list: Option<OwnedSemaphorePermit>,
+    /// The next that is asked for is a list.
+    to_list: bool,
     failed: Option<Failed>,
     pause: Option<Duration>,
 }
@@ -44,6 +50,9 @@ impl Patience {
             namespace: namespace.map(str::to_owned),
             metrics: metrics.clone(),
             refused: None,
+            lists: None,
+            list: None,
+            to_list: false,
             failed: None,
             pause: None,
         }
@@ -51,6 +60,12 @@ impl Patience {
 
     pub(super) fn telling(mut self, refused: watch::Sender<bool>) -> Self {
         self.refused = Some(refused);
+        self
+    }
+
+    /// Waits with each list until one of these is free.
+    pub(super) fn listing(mut self, lists: Arc<Semaphore>) -> Self {
+        self.lists = Some(lists);
         self
     }
 
@@ -64,18 +79,34 @@ impl Patience {
                 if let Some(pause) = patience.pause.take() {
                     sleep(pause).await;
                 }
+                if patience.to_list && patience.list.is_none() {
+                    patience.take_turn().await;
+                }
                 match events.next().await? {
                     Ok(event) => {
                         // This is said before anything is asked.
-                        if !matches!(event, Event::Init) {
+                        patience.to_list = matches!(event, Event::Init);
+                        if !patience.to_list {
                             patience.heard();
+                        }
+                        if matches!(event, Event::InitDone) {
+                            patience.list = None;
                         }
                         return Some((event, (events, patience)));
                     }
-                    Err(error) => patience.failed(&error),
+                    Err(error) => {
+                        patience.list = None;
+                        patience.failed(&error);
+                    }
                 }
             }
         })
+    }
+
+    async fn take_turn(&mut self) {
+        if let Some(lists) = &self.lists {
+            self.list = Arc::clone(lists).acquire_owned().await.ok();
+        }
     }
 
     fn heard(&mut self) {
@@ -199,6 +230,38 @@ mod tests {
             metrics.watch_errors(Watched::RouterConfigs, Trouble::ApiUnavailable),
             1
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lists_wait_for_each_other_and_watches_do_not() {
+        let metrics = Metrics::register(&prometheus::Registry::new()).unwrap();
+        let lists = Arc::new(Semaphore::new(1));
+        let watch = |events: Vec<watcher::Result<Event<i32>>>| {
+            let patience = Patience::new(Watched::Children, None, &metrics).listing(Arc::clone(&lists));
+            Box::pin(patience.of(stream::iter(events)))
+        };
+        let whole = || vec![Ok(Event::Init), Ok(Event::InitDone), Ok(Event::Apply(1))];
+        let (mut one, mut two, mut third) = (
+            watch(whole()),
+            watch(vec![Ok(Event::Init), Err(refused(403))]),
+            watch(whole()),
+        );
+        let moment = Duration::from_millis(100);
+        let listed = |event| matches!(event, Some(Event::InitDone));
+        for watch in [&mut one, &mut two, &mut third] {
+            assert!(matches!(watch.next().await, Some(Event::Init)));
+        }
+        // Until its list is whole, nobody else has one.
+        lists.clone().acquire_owned().await.unwrap().forget();
+        assert!(tokio::time::timeout(moment, one.next()).await.is_err());
+        lists.add_permits(1);
+        assert!(listed(one.next().await));
+        assert_eq!(lists.available_permits(), 1);
+        // One that fails gives way.
+        assert!(two.next().await.is_none());
+        assert_eq!(lists.available_permits(), 1);
+        assert!(listed(third.next().await));
+        assert!(matches!(one.next().await, Some(Event::Apply(1))));
     }
 
     #[tokio::test(start_paused = true)]
