@@ -8,14 +8,23 @@ use kube::{
     Api,
     api::{Patch, PatchParams},
 };
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, RwLock, RwLockReadGuard};
 
 use crate::render::{STANDALONE, chart, helm, kustomize, said, template, yaml};
 
 static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
 
-pub(crate) async fn cluster() -> &'static Cluster {
+/// Renders have the same names in every test: who asks what a grant brings holds this, and who writes all of them
+/// waits for those.
+static GRANTS: RwLock<()> = RwLock::const_new(());
+
+async fn cluster() -> &'static Cluster {
     CLUSTER.get_or_init(Cluster::start).await
+}
+
+/// The cluster, and the promise that nobody else writes grants of the same names meanwhile.
+pub(crate) async fn for_grants() -> (&'static Cluster, RwLockReadGuard<'static, ()>) {
+    (cluster().await, GRANTS.read().await)
 }
 
 /// A command with the administrator's rights, in this cluster and no other.
@@ -32,6 +41,7 @@ fn command(cluster: &Cluster, name: &str) -> Command {
 #[tokio::test]
 async fn every_render_is_taken_strictly() {
     let cluster = cluster().await;
+    let _alone = GRANTS.write().await;
     for namespace in ["continuum-system", "dynamo", "taken"] {
         cluster
             .apply(&format!(

@@ -10,7 +10,7 @@ use kube::{Api, Client, api::PostParams};
 use serde_json::Value;
 
 use crate::{
-    cluster::cluster,
+    cluster::for_grants,
     render::{STANDALONE, helm, kustomize, yaml},
 };
 
@@ -231,7 +231,7 @@ fn nothing(namespace: &'static str) -> Vec<(Answer, Question)> {
 
 #[tokio::test]
 async fn the_operator_holds_what_it_needs_and_no_more() {
-    let cluster = cluster().await;
+    let (cluster, _grants) = for_grants().await;
     for namespace in ["rights-ops", "rights-team", "rights-fleet"] {
         cluster
             .apply(&format!(
@@ -293,7 +293,7 @@ async fn the_operator_holds_what_it_needs_and_no_more() {
 
 #[tokio::test]
 async fn an_operator_of_every_namespace_still_reads_no_secret() {
-    let cluster = cluster().await;
+    let (cluster, _grants) = for_grants().await;
     cluster
         .apply("{apiVersion: v1, kind: Namespace, metadata: {name: rights-all}}")
         .await;
@@ -316,7 +316,7 @@ async fn an_operator_of_every_namespace_still_reads_no_secret() {
 /// The operator gives a router that reads for itself a Role in its fleet's namespace: the API server lets it give what it holds.
 #[tokio::test]
 async fn the_operator_grants_reading_and_nothing_else() {
-    let cluster = cluster().await;
+    let (cluster, _grants) = for_grants().await;
     for namespace in ["grant-ops", "grant-fleet"] {
         cluster
             .apply(&format!(
@@ -355,13 +355,13 @@ async fn the_operator_grants_reading_and_nothing_else() {
 /// A router that is told its view by the operator has no binding: the API server refuses it everything.
 #[tokio::test]
 async fn a_router_with_pushed_views_holds_nothing() {
-    let cluster = cluster().await;
+    let (cluster, _grants) = for_grants().await;
     ask(cluster, ("default", "llm-router"), &nothing("default")).await;
 }
 
 #[tokio::test]
 async fn a_router_without_the_operator_reads_its_fleet_alone() {
-    let cluster = cluster().await;
+    let (cluster, _grants) = for_grants().await;
     for namespace in ["dynamo", "continuum-system", "rights-router"] {
         cluster
             .apply(&format!(
