@@ -54,14 +54,14 @@ impl Pin {
     /// The head of a good answer.
     fn head(&self, now: Millis) {
         if self.pick.head_ends_prefill() {
-            self.booking.handed_over(now);
+            self.booking.prefill_ended(now);
             self.end_reading();
         }
     }
 
     /// The first byte of a good answer: the prompt has been read.
     pub(crate) fn first_byte(&self, now: Millis) {
-        self.booking.first_byte(now);
+        self.booking.prefill_ended(now);
         self.blocks.iter().for_each(Hold::read);
         self.end_reading();
     }

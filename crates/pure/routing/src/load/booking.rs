@@ -98,16 +98,9 @@ impl Booking {
         self.request.parts().kept = blocks;
     }
 
-    /// The prefill worker of the pair has handed over: it has nothing more to do. The decode worker has the request, and
-    /// may let it wait: no sample of it need contain it yet.
-    pub fn handed_over(&self, now: Millis) {
-        self.request.end_prefill(self.request.took(now));
-    }
-
-    /// The first byte of the answer's body has arrived: the prefill is done, and the decode worker is at work.
-    pub fn first_byte(&self, now: Millis) {
-        self.request.end_prefill(self.request.took(now));
-        self.request.arrive();
+    /// The answer shows that the prefill is done, and that the decode worker has the request. Only the first call counts.
+    pub fn prefill_ended(&self, now: Millis) {
+        self.request.prefill_ended(self.request.took(now));
     }
 }
 
@@ -147,8 +140,7 @@ impl Agenda {
         self.note_first(&awaited);
         drop(awaited);
         for request in due.into_values() {
-            request.end_prefill(None);
-            request.arrive();
+            request.prefill_ended(None);
         }
     }
 
@@ -208,17 +200,13 @@ impl InFlight {
         self.rated.then(|| now.since(self.at))
     }
 
-    fn end_prefill(&self, took: Option<u64>) {
-        let part = self.parts().prefill.take();
-        if let Some((slot, part)) = part {
+    fn prefill_ended(&self, took: Option<u64>) {
+        let mut parts = self.parts();
+        if let Some((slot, part)) = parts.prefill.take() {
             slot.end_prefill(&part, took);
-        }
-    }
-
-    /// From now on a sample of the decode rank may contain it.
-    fn arrive(&self) {
-        if let Some((slot, part)) = &mut self.parts().decode {
-            slot.arrive(part);
+            if let Some((slot, part)) = &mut parts.decode {
+                slot.arrive(part);
+            }
         }
     }
 
@@ -227,8 +215,10 @@ impl InFlight {
     }
 
     fn ended(&self) {
-        self.end_prefill(None);
         let mut parts = self.parts();
+        if let Some((slot, part)) = parts.prefill.take() {
+            slot.end_prefill(&part, None);
+        }
         if let Some((slot, part)) = parts.decode.take() {
             slot.end_decode(&part, parts.kept.into());
         }

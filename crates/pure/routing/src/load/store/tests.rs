@@ -442,7 +442,7 @@ fn picks_read_while_writers_write_and_everything_returns_to_zero() {
                     assert!(pick.prefill.is_some());
                     open.push_back(rig.book(&pick, 1 + step % 700, step % 3 != thread));
                     if step % 5 < 2 {
-                        open[0].first_byte(rig.now.plus(step % 40));
+                        open[0].prefill_ended(rig.now.plus(step % 40));
                     }
                     if open.len() > 30 {
                         drop(open.swap_remove_back(usize::try_from(step % 30).unwrap()));

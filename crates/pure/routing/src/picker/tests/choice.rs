@@ -193,7 +193,7 @@ fn the_decode_half_of_a_pair_counts_until_its_prefill_has_ended() {
         3,
         "no sample of the decode rank can contain it yet"
     );
-    booking.first_byte(rig.now);
+    booking.prefill_ended(rig.now);
     assert_eq!(
         decode_of(&rig.pick().unwrap()),
         3,
@@ -217,7 +217,7 @@ fn prefill_bookings_spread_silent_prefill_workers() {
         prefill_of(&second),
         "no limit of time on an open prefill"
     );
-    booking.first_byte(rig.now);
+    booking.prefill_ended(rig.now);
     assert_eq!(
         rig.pick().unwrap().prefill_reason,
         Reason::RoundRobinStale,
@@ -254,7 +254,7 @@ fn a_buffered_prefill_ends_by_the_rate_of_recent_streams() {
     let pick = rig.pick().unwrap();
     let stream = rig.book(&pick, 1_000, true);
     rig.pass(100);
-    stream.first_byte(rig.now);
+    stream.prefill_ended(rig.now);
     let _buffered = rig.book(&pick, 2_000, false);
     let booked = |rig: &Rig| rig.store.rows(3_000, rig.now)[0].booked_tokens;
     rig.pass(199);

@@ -403,7 +403,7 @@ impl Pair {
             Op::FirstByte(index) => {
                 if !self.open.is_empty() {
                     let (place, booking) = &self.open[index.index(self.open.len())];
-                    booking.first_byte(self.rig.now);
+                    booking.prefill_ended(self.rig.now);
                     let booked = &self.model.bookings[*place];
                     let took = booked.streamed.then(|| self.model.now - booked.at);
                     self.model.prefill_ended(*place, took);

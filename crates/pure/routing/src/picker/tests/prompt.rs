@@ -233,7 +233,7 @@ fn what_open_requests_share_is_in_use_once() {
     assert_eq!(other.shared(), 20);
     let second = rig.book_beside(&second, known.tokens, true, other.shared());
     for booking in [&first, &second] {
-        booking.first_byte(rig.now);
+        booking.prefill_ended(rig.now);
     }
     let (_, rows) = rig.pick_by(&known.prompt());
     assert_eq!(rows[0].cost.unwrap(), 20.0);
@@ -256,7 +256,7 @@ fn what_has_ended_since_the_last_sample_is_not_in_front() {
     let pick = rig.pick_by(&known.prompt()).0.unwrap();
     let worker = decode_of(&pick);
     let booking = rig.book(&pick, known.tokens, true);
-    booking.first_byte(rig.now);
+    booking.prefill_ended(rig.now);
     rig.hear(blocks(worker, 50));
     let cost = |rig: &Rig| {
         let rows = rig.pick_by(&known.prompt()).1;
@@ -281,13 +281,13 @@ fn a_worker_that_serves_alone_has_its_prompts_in_front_until_the_first_byte() {
     let cost = |rows: &[crate::picker::Explained]| rows[0].cost.unwrap();
     // 16 blocks in front, 20 of its own less 4, 20 in use, 20 of its own.
     assert_eq!(cost(&rows), 16.0 + 16.0 + 20.0 + 20.0);
-    booking.first_byte(rig.now);
+    booking.prefill_ended(rig.now);
     let (_, rows) = rig.pick_by(&known.prompt());
     assert_eq!(cost(&rows), 16.0 + 20.0 + 20.0);
 }
 
 #[test]
-fn a_prompt_that_was_handed_over_waits_at_its_decode_worker_until_the_first_byte() {
+fn a_prompt_that_was_handed_over_is_its_decode_workers() {
     let mut rig = Rig::new(&[prefill(1), decode(3).blocks(1000)]);
     let known = Known::device(20, &[(1, 4)]);
     let pick = rig.pick_by(&known.prompt()).0.unwrap();
@@ -300,12 +300,14 @@ fn a_prompt_that_was_handed_over_waits_at_its_decode_worker_until_the_first_byte
         row.unwrap().cost.unwrap()
     };
     assert_eq!(cost(&rig, 1), 16.0 + 16.0 + 20.0);
-    booking.handed_over(rig.now);
-    assert_eq!(cost(&rig, 1), 16.0 + 20.0);
-    // It is full: what it has been given is in a queue, and not in its cache.
     rig.hear(blocks(3, 50));
-    assert_eq!(cost(&rig, 3), (50.0 + 20.0 + 20.0) / 1000.0);
-    booking.first_byte(rig.now);
+    assert_eq!(
+        cost(&rig, 3),
+        (50.0 + 20.0 + 20.0) / 1000.0,
+        "it is not there yet"
+    );
+    booking.prefill_ended(rig.now);
+    assert_eq!(cost(&rig, 1), 16.0 + 20.0);
     rig.hear(blocks(3, 71));
     assert_eq!(cost(&rig, 3), (71.0 + 20.0) / 1000.0);
 }
