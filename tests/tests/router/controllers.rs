@@ -8,12 +8,14 @@ use std::{
 };
 
 use continuum_fleet::view::{FleetView, Role};
+use continuum_fleet_sim::Sim;
 use continuum_messages::push;
 use continuum_push::{Client, Report};
 use continuum_router::cli::{ArtifactsCommand, FleetArgs, artifacts};
 use continuum_runtime::tasks::Tasks;
 use http::StatusCode;
 use prometheus::Registry;
+use tempfile::TempDir;
 use tokio::sync::watch;
 
 use self::ground::{
@@ -23,12 +25,18 @@ use crate::support::{MODEL, PATIENCE, Router, ask, chat, config, fleet, post, un
 
 mod ground;
 
+/// The same fleet through another source: what a controller would have found, and the router that has.
+async fn found(sim: &Sim, store: &TempDir) -> (Router, FleetView) {
+    let local = Router::before(sim, store, "").await;
+    let view = FleetView::clone(&local.serving.app.fleet.view());
+    (local, view)
+}
+
 #[tokio::test]
 async fn the_files_of_a_pushed_fleet_are_listed_beside_the_router_that_it_is_pushed_to() {
     let (sim, store) = fleet(1).await;
     let frontend = format!("http://{}", sim.frontends()[0]);
-    let local = Router::before(&sim, &store, "").await;
-    let view = FleetView::clone(&local.serving.app.fleet.view());
+    let (_local, view) = found(&sim, &store).await;
     let ground = Ground::new();
     let text = document(&ground, &frontend, 1, "");
     let controller = Controller::start(&ground, [127, 0, 0, 1], 1, (1, &text), &view).await;
@@ -68,9 +76,7 @@ async fn the_files_of_a_pushed_fleet_are_listed_beside_the_router_that_it_is_pus
 async fn requests_go_on_while_controllers_come_and_go() {
     let (sim, store) = fleet(1).await;
     let frontend = format!("http://{}", sim.frontends()[0]);
-    // The same fleet through another source: what a controller would have found.
-    let local = Router::before(&sim, &store, "").await;
-    let view = FleetView::clone(&local.serving.app.fleet.view());
+    let (local, view) = found(&sim, &store).await;
     let ground = Ground::new();
     let first = document(&ground, &frontend, 1, "body_limit: 64KiB");
     let controller = Controller::start(&ground, [127, 0, 0, 1], 1, (1, &first), &view).await;
@@ -220,8 +226,7 @@ async fn requests_go_on_while_controllers_come_and_go() {
 async fn while_nobody_is_there_a_worker_that_frontends_have_lost_is_avoided() {
     let (mut sim, store) = fleet(1).await;
     let frontend = format!("http://{}", sim.frontends()[0]);
-    let local = Router::before(&sim, &store, "").await;
-    let view = FleetView::clone(&local.serving.app.fleet.view());
+    let (local, view) = found(&sim, &store).await;
     let ground = Ground::new();
     let first = document(&ground, &frontend, 1, "body_limit: 64KiB");
     let controller = Controller::start(&ground, [127, 0, 0, 1], 1, (1, &first), &view).await;
@@ -292,8 +297,7 @@ async fn while_nobody_is_there_a_worker_that_frontends_have_lost_is_avoided() {
 async fn a_configuration_that_names_another_fleet_ends_the_one_before_at_once() {
     let (sim, store) = fleet(1).await;
     let frontend = format!("http://{}", sim.frontends()[0]);
-    let local = Router::before(&sim, &store, "").await;
-    let view = FleetView::clone(&local.serving.app.fleet.view());
+    let (local, view) = found(&sim, &store).await;
     let mut fewer = view.clone();
     let gone = fewer.workers.keys().next_back().unwrap().clone();
     fewer.workers.remove(&gone);
@@ -451,8 +455,7 @@ async fn a_configuration_that_was_refused_for_a_missing_file_is_reported_in_forc
 async fn a_configuration_is_acknowledged_together_with_its_pools() {
     let (sim, store) = fleet(1).await;
     let frontend = format!("http://{}", sim.frontends()[0]);
-    let local = Router::before(&sim, &store, "").await;
-    let view = FleetView::clone(&local.serving.app.fleet.view());
+    let (local, view) = found(&sim, &store).await;
     let ground = Ground::new();
     let first = document(&ground, &frontend, 1, "body_limit: 64KiB");
     let second = document(&ground, &frontend, 2, "body_limit: 64KiB")
@@ -540,8 +543,7 @@ async fn a_router_that_reads_its_fleet_itself_reports_what_it_refuses() {
 #[tokio::test]
 async fn another_controller_is_followed_within_a_second_and_changes_nothing() {
     let (sim, store) = fleet(1).await;
-    let local = Router::before(&sim, &store, "").await;
-    let view = FleetView::clone(&local.serving.app.fleet.view());
+    let (local, view) = found(&sim, &store).await;
     let ground = Ground::new();
     let hosts = [[127, 0, 0, 1], [127, 0, 0, 2], [127, 0, 0, 3]];
     let mut controllers = Vec::new();

@@ -497,8 +497,7 @@ async fn while_nobody_confirms_the_view_an_invalid_request_is_first_a_dead_worke
     let world = World::new(&[shim.url()], &[]);
     let mut script = world.script(2, UNCONFIRMED);
     let served = world.pinned(&mut script, false).await.unwrap();
-    assert_eq!(served.head.status, 200);
-    assert_eq!(served.pin.as_ref().map(|pin| pin.number), Some(2));
+    assert_eq!(answered(&served), (200, Some(2)));
     assert_eq!(
         (script.repicked.as_slice(), script.suspected, script.answered),
         (&[Cause::Suspect][..], 1, 1)
@@ -510,6 +509,14 @@ async fn while_nobody_confirms_the_view_an_invalid_request_is_first_a_dead_worke
     assert_eq!(world.pinned(&mut script, false).await.unwrap().head.status, 400);
     assert_eq!((script.repicked.len(), shim.seen().len()), (0, 3));
     world.assert_idle();
+}
+
+/// The status of an answer, and which pin it came for.
+fn answered(served: &Served<Pin>) -> (u16, Option<u32>) {
+    (
+        served.head.status.as_u16(),
+        served.pin.as_ref().map(|pin| pin.number),
+    )
 }
 
 #[tokio::test]
@@ -526,13 +533,7 @@ async fn a_worker_that_one_frontend_has_lost_another_may_know() {
     world.shim(1).cool_down(Duration::from_secs(60));
     let mut script = world.script(2, UNCONFIRMED);
     let served = world.pinned(&mut script, false).await.unwrap();
-    assert_eq!(
-        (
-            served.head.status.as_u16(),
-            served.pin.as_ref().map(|pin| pin.number)
-        ),
-        (200, Some(2))
-    );
+    assert_eq!(answered(&served), (200, Some(2)));
     assert_eq!((script.repicked.len(), script.suspected), (1, 1));
     let pins = |seen: &Stub| {
         seen.seen()
@@ -558,13 +559,7 @@ async fn a_frontend_that_refuses_every_worker_is_no_proof_against_them() {
     world.shim(1).cool_down(Duration::from_secs(60));
     let mut script = world.script(2, UNCONFIRMED);
     let served = world.pinned(&mut script, false).await.unwrap();
-    assert_eq!(
-        (
-            served.head.status.as_u16(),
-            served.pin.as_ref().map(|pin| pin.number)
-        ),
-        (200, Some(2))
-    );
+    assert_eq!(answered(&served), (200, Some(2)));
     assert_eq!(
         (lost.seen().len(), script.repicked.len(), script.suspected),
         (2, 1, 0)
